@@ -1,0 +1,3 @@
+//! The `weightfs` command.
+
+fn main() {}
