@@ -1,1 +1,218 @@
-//! (see later commits)
+//! What a file of the mount is made of, and the one loop that reads it.
+//!
+//! A content is a few bytes in front and a body that comes from the store, as it is
+//! or turned on the way. Must not know which file it is or why it looks so.
+
+use crate::model::Extent;
+use crate::store::{ReadFailure, Store, StoreError};
+use crate::view::text::Text;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The bytes of one file.
+#[derive(Clone, Debug)]
+pub struct Content<'a> {
+    /// Bytes made here: a whole document, or the header in front of a body.
+    pub head: Cow<'a, [u8]>,
+    /// What follows.
+    pub body: Body,
+}
+
+/// The part of a file that is not made in advance.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Nothing.
+    Empty,
+    /// Stored bytes as they are.
+    Span(Extent),
+    /// Stored bytes of a big-endian file, each field turned little-endian.
+    Swapped(Extent, Swap),
+    /// A document that is written while it is read.
+    Text(Arc<Text>),
+}
+
+/// Which bytes of a block form multi-byte numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// Bytes of a block; an extent holds whole blocks.
+    pub block: usize,
+    /// Offset and width, in bytes, of each field in the block.
+    pub fields: &'static [(usize, usize)],
+}
+
+impl Swap {
+    /// Reverses the bytes of every field; `bytes` holds whole blocks.
+    pub fn apply(self, bytes: &mut [u8]) {
+        if let [(0, width)] = *self.fields
+            && width == self.block
+        {
+            // Plain elements: fixed widths let the compiler use shuffles.
+            match width {
+                2 => swap_all::<2>(bytes),
+                4 => swap_all::<4>(bytes),
+                _ => swap_all::<8>(bytes),
+            }
+            return;
+        }
+        for block in bytes.chunks_exact_mut(self.block) {
+            for &(offset, width) in self.fields {
+                block[offset..offset + width].reverse();
+            }
+        }
+    }
+}
+
+fn swap_all<const N: usize>(bytes: &mut [u8]) {
+    for element in bytes.as_chunks_mut::<N>().0 {
+        element.reverse();
+    }
+}
+
+impl Content<'_> {
+    /// A document held in memory.
+    pub fn document(bytes: Vec<u8>) -> Content<'static> {
+        Content {
+            head: Cow::Owned(bytes),
+            body: Body::Empty,
+        }
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> u64 {
+        self.head.len() as u64 + self.body.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes from `offset` on into `out` and returns how many: fewer than asked
+    /// only at the end of the file. On failure [`ReadFailure::good`] leading bytes of
+    /// `out` are good.
+    pub fn read(&self, store: &Store, offset: u64, out: &mut [u8]) -> Result<usize, ReadFailure> {
+        let left = self.len().saturating_sub(offset);
+        let wanted = usize::try_from(left).map_or(out.len(), |left| left.min(out.len()));
+        let out = &mut out[..wanted];
+        let head_len = self.head.len() as u64;
+        let mut done = 0;
+        if offset < head_len {
+            // Below head_len, which is a usize.
+            let from = offset as usize;
+            done = wanted.min(self.head.len() - from);
+            out[..done].copy_from_slice(&self.head[from..from + done]);
+        }
+        if done < wanted {
+            let from = (offset + done as u64) - head_len;
+            self.body
+                .read(store, from, &mut out[done..])
+                .map_err(|f| ReadFailure {
+                    good: f.good + done,
+                    ..f
+                })?;
+        }
+        Ok(wanted)
+    }
+}
+
+impl Body {
+    fn len(&self) -> u64 {
+        match self {
+            Body::Empty => 0,
+            Body::Span(extent) | Body::Swapped(extent, _) => extent.len,
+            Body::Text(text) => text.len(),
+        }
+    }
+
+    /// Fills `out`, which lies inside the body.
+    fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
+        match self {
+            Body::Empty => Ok(()),
+            Body::Span(extent) => store.read(*extent, from, out),
+            Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
+            Body::Text(text) => text.read(store, from, out).map_err(|error| ReadFailure {
+                good: 0,
+                error: StoreError::from(error),
+            }),
+        }
+    }
+}
+
+/// Bytes turned in one go: stays in the first-level cache, and is a bound on scratch memory.
+const SWAP_PIECE: usize = 32 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads whole blocks into scratch memory, turns them, and copies out what was asked for.
+fn read_swapped(
+    store: &Store,
+    extent: Extent,
+    swap: Swap,
+    from: u64,
+    out: &mut [u8],
+) -> Result<(), ReadFailure> {
+    let block = swap.block as u64;
+    let piece_len = SWAP_PIECE / swap.block * swap.block;
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(piece_len, 0);
+        let mut done = 0;
+        while done < out.len() {
+            let at = from + done as u64;
+            let start = at / block * block;
+            let skip = (at - start) as usize;
+            let needed = (skip + out.len() - done)
+                .next_multiple_of(swap.block)
+                .min(piece_len);
+            let piece = &mut scratch[..needed];
+            let usable = match store.read(extent, start, piece) {
+                Ok(()) => needed,
+                Err(failure) => {
+                    // Only whole blocks can be turned; what precedes them was asked for or not.
+                    let whole = failure.good / swap.block * swap.block;
+                    swap.apply(&mut piece[..whole]);
+                    let good = whole.saturating_sub(skip).min(out.len() - done);
+                    out[done..done + good].copy_from_slice(&piece[skip.min(whole)..][..good]);
+                    return Err(ReadFailure {
+                        good: done + good,
+                        ..failure
+                    });
+                }
+            };
+            swap.apply(&mut piece[..usable]);
+            let n = (usable - skip).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&piece[skip..skip + n]);
+            done += n;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_block_are_turned_and_the_rest_is_not() {
+        let swap = Swap {
+            block: 5,
+            fields: &[(0, 2), (3, 2)],
+        };
+        let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        swap.apply(&mut bytes);
+        assert_eq!(bytes, [2, 1, 3, 5, 4, 7, 6, 8, 10, 9]);
+    }
+
+    #[test]
+    fn plain_elements_are_reversed_whole() {
+        let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        Swap {
+            block: 4,
+            fields: &[(0, 4)],
+        }
+        .apply(&mut bytes);
+        assert_eq!(bytes, [4, 3, 2, 1, 8, 7, 6, 5]);
+    }
+}

@@ -1,1 +1,593 @@
-//! (see later commits)
+//! The file system without FUSE: look-up, attributes, listing, reading.
+//!
+//! Answers every question from the floor plan and the store; must not know GGUF,
+//! safetensors or fuser.
+
+use crate::content::{Body, Content};
+use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, View};
+use crate::model::{Extent, Model, Value};
+use crate::naming::{Catalog, file_stem};
+use crate::source::IoMode;
+use crate::store::{ReadFailure, Store, StoreError, Verify};
+use crate::view::text::{Builder, Text};
+use crate::view::{self, document, json};
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
+
+pub mod live;
+pub mod xattr;
+
+/// Arrays up to this many elements stand in `metadata.json` itself.
+const INLINE_ELEMENTS: u64 = 64;
+/// Longest file name (`NAME_MAX`).
+pub const NAME_MAX: usize = 255;
+
+/// Why a question has no answer. `fuse::errno` chooses the number.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// No such file.
+    #[error("no such file")]
+    NotFound,
+    /// A name that no file can have.
+    #[error("a name of {0} bytes is longer than {NAME_MAX}")]
+    NameTooLong(usize),
+    /// Something asked of a file that only a directory has.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A read of a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// Not a symlink.
+    #[error("not a symbolic link")]
+    NotLink,
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The bytes could not be served; `good` bytes in front of the failure are good.
+    #[error("{error}")]
+    Read {
+        /// Leading good bytes.
+        good: usize,
+        /// What stopped it.
+        error: StoreError,
+    },
+}
+
+impl From<ReadFailure> for FsError {
+    fn from(failure: ReadFailure) -> FsError {
+        FsError::Read {
+            good: failure.good,
+            error: failure.error,
+        }
+    }
+}
+
+impl From<io::Error> for FsError {
+    fn from(error: io::Error) -> FsError {
+        FsError::Read {
+            good: 0,
+            error: StoreError::from(error),
+        }
+    }
+}
+
+/// Attributes of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind of file.
+    pub kind: FileKind,
+    /// Exact size in bytes; a hint for live documents.
+    pub size: u64,
+    /// Links: 2 and the subdirectories for a directory.
+    pub nlink: u32,
+    /// Modification time of the source.
+    pub mtime: SystemTime,
+}
+
+/// Sizes of the whole file system.
+#[derive(Clone, Copy, Debug)]
+pub struct Totals {
+    /// Bytes of the sources.
+    pub bytes: u64,
+    /// Files and directories.
+    pub files: u64,
+}
+
+/// What a mounted file system is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The stored model.
+    pub model: Arc<Model>,
+    /// The mounted names.
+    pub catalog: Catalog,
+    /// The bytes.
+    pub store: Store,
+    /// When bytes are checked.
+    pub verify: Verify,
+    /// Warnings beside the model's and the catalog's.
+    pub warnings: Vec<String>,
+    /// Where the daemon logs, for `status.json`.
+    pub log: Option<String>,
+}
+
+/// The file system.
+#[derive(Debug)]
+pub struct WeightFs {
+    parts: Parts,
+    layout: Layout,
+    mtime: SystemTime,
+    metadata: OnceLock<Arc<Text>>,
+    /// One slot per metadata key, filled when its size is first asked for.
+    values: Box<[OnceLock<Arc<Text>>]>,
+    /// `tensors.sfv` and `SHA256SUMS`, once somebody has asked for them.
+    sums: [OnceLock<Vec<u8>>; 2],
+    handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
+    next_handle: AtomicU64,
+    started: live::Started,
+}
+
+/// An open file: 0 unless it is a live document's snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(pub u64);
+
+impl WeightFs {
+    /// Plans the mount; refuses names that meet on one path.
+    pub fn new(parts: Parts) -> Result<WeightFs, LayoutError> {
+        let names = Names {
+            model: &parts.model,
+            catalog: &parts.catalog,
+        };
+        let hashed = parts.store.source_sha256(0).is_some();
+        let layout = Layout::new(names, parts.store.is_sealed(), hashed)?;
+        let mtime = parts
+            .store
+            .sources()
+            .iter()
+            .map(|s| s.mtime())
+            .max()
+            .unwrap_or(SystemTime::UNIX_EPOCH);
+        let values = parts
+            .model
+            .metadata
+            .iter()
+            .map(|_| OnceLock::new())
+            .collect();
+        Ok(WeightFs {
+            layout,
+            mtime,
+            metadata: OnceLock::new(),
+            values,
+            sums: Default::default(),
+            handles: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+            started: live::Started::now(),
+            parts,
+        })
+    }
+
+    /// The bytes behind it all.
+    pub fn store(&self) -> &Store {
+        &self.parts.store
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names {
+            model: &self.parts.model,
+            catalog: &self.parts.catalog,
+        }
+    }
+
+    fn facts(&self) -> document::Facts<'_> {
+        let Parts {
+            model,
+            catalog,
+            store,
+            verify,
+            warnings,
+            ..
+        } = &self.parts;
+        document::Facts {
+            model,
+            catalog,
+            store,
+            verify: *verify,
+            warnings,
+        }
+    }
+
+    /// What an inode number stands for.
+    pub fn node(&self, ino: Ino) -> Result<Node, FsError> {
+        self.layout.node(self.names(), ino).ok_or(FsError::NotFound)
+    }
+
+    /// The entry `name` of the directory `parent`.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong(name.len()));
+        }
+        let Node::Dir(dir) = self.node(parent)? else {
+            return Err(FsError::NotDirectory);
+        };
+        let node = self
+            .layout
+            .lookup(self.names(), dir, name)
+            .ok_or(FsError::NotFound)?;
+        self.attr(node)
+    }
+
+    /// Attributes of a node.
+    pub fn attr(&self, node: Node) -> Result<Attr, FsError> {
+        let size = self.size(node)?;
+        Ok(Attr {
+            size,
+            ..self.attr_without_size(node)
+        })
+    }
+
+    /// Attributes with a size of 0: all that can be told when the source cannot be read.
+    pub fn attr_without_size(&self, node: Node) -> Attr {
+        let nlink = match node {
+            Node::Dir(dir) => 2 + self.layout.subdirectories(dir),
+            _ => 1,
+        };
+        let mtime = self
+            .shard(node)
+            .map_or(self.mtime, |shard| self.shard_mtime(shard));
+        Attr {
+            ino: node.ino(),
+            kind: Layout::kind(node),
+            size: 0,
+            nlink,
+            mtime,
+        }
+    }
+
+    /// The one source that a file's bytes come from.
+    fn shard(&self, node: Node) -> Option<u32> {
+        match node {
+            Node::Tensor(i, _) => Some(
+                self.parts
+                    .catalog
+                    .get(&self.parts.model, i as usize)
+                    .extent
+                    .shard,
+            ),
+            Node::Source(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// Whether the source behind a tensor or source file is still what was mounted.
+    pub fn check_source(&self, node: Node) -> Result<(), FsError> {
+        match (node, self.shard(node)) {
+            (Node::Tensor(_, View::Json), _) | (_, None) => Ok(()),
+            (_, Some(shard)) => {
+                let source = &self.parts.store.sources()[shard as usize];
+                source.check_unchanged().map_err(|e| FsError::Read {
+                    good: 0,
+                    error: e.into(),
+                })
+            }
+        }
+    }
+
+    /// The source a read of `ino` may have to wait for, when it is not on a local file system.
+    pub fn slow_source(&self, ino: Ino) -> Option<u32> {
+        let node = self.layout.node(self.names(), ino)?;
+        let shard = match node {
+            Node::Tensor(_, View::Json)
+            | Node::Live(_)
+            | Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv) => {
+                return None;
+            }
+            // Metadata lies in the first file.
+            _ => self.shard(node).unwrap_or(0),
+        };
+        let source = self.parts.store.sources().get(shard as usize)?;
+        (source.io() == IoMode::Pread).then_some(shard)
+    }
+
+    fn shard_mtime(&self, shard: u32) -> SystemTime {
+        self.parts
+            .store
+            .sources()
+            .get(shard as usize)
+            .map_or(self.mtime, |s| s.mtime())
+    }
+
+    fn size(&self, node: Node) -> Result<u64, FsError> {
+        Ok(match node {
+            Node::Dir(_) => 0,
+            Node::SourceName(i) => self.read_link_of(i)?.len() as u64,
+            Node::Live(live) => self.live(live).len() as u64,
+            _ => self.content(node)?.len(),
+        })
+    }
+
+    /// Entries of a directory from position `from` on, `.` and `..` first; see [`Layout::list`].
+    /// Every entry carries its node.
+    pub fn list(
+        &self,
+        ino: Ino,
+        from: u64,
+        emit: &mut dyn FnMut(u64, Node, &[u8]) -> bool,
+    ) -> Result<(), FsError> {
+        let node = self.node(ino)?;
+        let Node::Dir(dir) = node else {
+            return Err(FsError::NotDirectory);
+        };
+        if from < 1 && !emit(1, node, b".") {
+            return Ok(());
+        }
+        if from < 2 && !emit(2, Node::Dir(Layout::parent(node)), b"..") {
+            return Ok(());
+        }
+        self.layout.list(
+            self.names(),
+            dir,
+            from.saturating_sub(2),
+            &mut |next, node, name| emit(next + 2, node, name),
+        );
+        Ok(())
+    }
+
+    /// The target of a symlink.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        match self.node(ino)? {
+            Node::SourceName(i) => self.read_link_of(i),
+            _ => Err(FsError::NotLink),
+        }
+    }
+
+    fn read_link_of(&self, i: u32) -> Result<Vec<u8>, FsError> {
+        self.layout.link(self.names(), i).ok_or(FsError::NotFound)
+    }
+
+    /// Totals for statfs.
+    pub fn totals(&self) -> Totals {
+        let bytes = self.parts.model.shards.iter().map(|s| s.len).sum();
+        Totals {
+            bytes,
+            files: self.layout.files(self.names()),
+        }
+    }
+
+    /// Opens a file. A live document is written here, so that one open shows one state.
+    pub fn open(&self, ino: Ino) -> Result<Handle, FsError> {
+        match self.node(ino)? {
+            Node::Dir(_) => Err(FsError::IsDirectory),
+            Node::Live(live) => {
+                let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+                let snapshot = Arc::new(self.live(live));
+                self.handles
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(handle, snapshot);
+                Ok(Handle(handle))
+            }
+            _ => Ok(Handle(0)),
+        }
+    }
+
+    /// Forgets an open file.
+    pub fn release(&self, handle: Handle) {
+        if handle.0 != 0 {
+            self.handles
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&handle.0);
+        }
+    }
+
+    /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
+    pub fn read(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, FsError> {
+        let node = self.node(ino)?;
+        if let Node::Live(live) = node {
+            let snapshot = {
+                let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+                handles.get(&handle.0).cloned()
+            };
+            let snapshot = snapshot.unwrap_or_else(|| Arc::new(self.live(live)));
+            let rest = usize::try_from(offset)
+                .ok()
+                .and_then(|o| snapshot.get(o..))
+                .unwrap_or_default();
+            let n = rest.len().min(out.len());
+            out[..n].copy_from_slice(&rest[..n]);
+            return Ok(n);
+        }
+        Ok(self.content(node)?.read(&self.parts.store, offset, out)?)
+    }
+
+    /// The content of a file.
+    fn content(&self, node: Node) -> Result<Content<'_>, FsError> {
+        let Parts { model, catalog, .. } = &self.parts;
+        Ok(match node {
+            Node::Dir(_) => return Err(FsError::IsDirectory),
+            Node::Live(_) | Node::SourceName(_) => return Err(FsError::NotFound),
+            Node::Doc(Doc::Model) => {
+                Content::document(json::document(&document::model(self.facts())))
+            }
+            Node::Doc(Doc::Metadata) => Content {
+                head: (&[]).into(),
+                body: Body::Text(self.metadata_text()?),
+            },
+            Node::Doc(Doc::Sha256Sums) => self.sums(true),
+            Node::Doc(Doc::Sfv) => self.sums(false),
+            Node::Meta(i) => self.value(i)?,
+            Node::Source(i) => {
+                let len = model.shards[i as usize].len;
+                Content {
+                    head: (&[]).into(),
+                    body: Body::Span(Extent {
+                        shard: i,
+                        offset: 0,
+                        len,
+                    }),
+                }
+            }
+            Node::Tensor(i, View::Json) => {
+                Content::document(json::document(&document::tensor(self.facts(), i as usize)))
+            }
+            Node::Tensor(i, View::Bin) => view::raw(model, &catalog.get(model, i as usize)),
+            Node::Tensor(i, View::Npy) => {
+                view::npy(model, &catalog.get(model, i as usize)).ok_or(FsError::NotFound)?
+            }
+        })
+    }
+
+    /// `metadata/KEY` verbatim, or `metadata/KEY.json`.
+    fn value(&self, i: u32) -> Result<Content<'_>, FsError> {
+        let i = i as usize;
+        match &self.parts.model.metadata[i].value {
+            Value::Str(crate::model::Text::Span(extent)) => Ok(Content {
+                head: (&[]).into(),
+                body: Body::Span(*extent),
+            }),
+            Value::Str(crate::model::Text::Inline(bytes)) => Ok(Content {
+                head: (&**bytes).into(),
+                body: Body::Empty,
+            }),
+            _ => {
+                let text = once(&self.values[i], || {
+                    let mut builder = Builder::new(&self.parts.model, &self.parts.store);
+                    builder.value(i, 0)?;
+                    builder.literal("\n");
+                    Ok(builder.finish())
+                })?;
+                Ok(Content {
+                    head: (&[]).into(),
+                    body: Body::Text(text),
+                })
+            }
+        }
+    }
+
+    fn metadata_text(&self) -> Result<Arc<Text>, FsError> {
+        once(&self.metadata, || {
+            let model = &self.parts.model;
+            let mut builder = Builder::new(model, &self.parts.store);
+            for (i, meta) in model.metadata.iter().enumerate() {
+                let key = json::lossy(&meta.key);
+                builder.literal(if i == 0 { "{\n  " } else { ",\n  " });
+                builder.literal(&serde_json::Value::from(&*key).to_string());
+                builder.literal(": ");
+                match &meta.value {
+                    Value::Array(array) if array.len() > INLINE_ELEMENTS => {
+                        let file = crate::layout::metadata_file_name(model, i).unwrap_or_default();
+                        let file = format!("metadata/{}", json::lossy(&file));
+                        builder.literal(&format!(
+                            "{{\n    \"array\": \"{}\",\n    \"length\": {},\n    \"file\": {}\n  }}",
+                            array.elem().name(),
+                            array.len(),
+                            serde_json::Value::from(file),
+                        ));
+                    }
+                    _ => builder.value(i, 2)?,
+                }
+            }
+            builder.literal(if model.metadata.is_empty() {
+                "{}\n"
+            } else {
+                "\n}\n"
+            });
+            Ok(builder.finish())
+        })
+    }
+
+    /// `SHA256SUMS` or `tensors.sfv`.
+    fn sums(&self, sha256: bool) -> Content<'_> {
+        let bytes = self.sums[usize::from(sha256)].get_or_init(|| self.write_sums(sha256));
+        Content {
+            head: (&**bytes).into(),
+            body: Body::Empty,
+        }
+    }
+
+    fn write_sums(&self, sha256: bool) -> Vec<u8> {
+        let Parts {
+            model,
+            catalog,
+            store,
+            ..
+        } = &self.parts;
+        let mut out = Vec::new();
+        if sha256 {
+            for (i, shard) in model.shards.iter().enumerate() {
+                if let Some(digest) = store.source_sha256(i as u32) {
+                    sum_line(
+                        &digest,
+                        &[b"source/", &*file_stem(&shard.file, 0)].concat(),
+                        &mut out,
+                    );
+                }
+            }
+        }
+        for i in 0..catalog.len(model) {
+            let mounted = catalog.get(model, i);
+            let sum = document::is_stored_tensor(model, &mounted)
+                .then(|| store.tensor_checksum(mounted.source));
+            let Some(sum) = sum.flatten() else { continue };
+            let name = [
+                b"tensors/",
+                &*file_stem(mounted.name, document::LONGEST_SUFFIX),
+                b".bin",
+            ]
+            .concat();
+            match sum.sha256 {
+                Some(digest) if sha256 => sum_line(&digest, &name, &mut out),
+                _ if sha256 => {}
+                _ => {
+                    out.extend(&name);
+                    out.extend(format!(" {:08X}\n", sum.crc32).as_bytes());
+                }
+            }
+        }
+        out
+    }
+}
+
+/// A line of `sha256sum`: a backslash in the name is doubled and announced in front.
+fn sum_line(digest: &[u8], name: &[u8], out: &mut Vec<u8>) {
+    let escaped = name.contains(&b'\\');
+    if escaped {
+        out.push(b'\\');
+    }
+    out.extend(document::hex(digest).as_bytes());
+    out.extend(b"  ");
+    for &byte in name {
+        if byte == b'\\' {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'\n');
+}
+
+/// The text in `slot`, made on first use. Two makers at once are harmless: the texts are equal.
+fn once(
+    slot: &OnceLock<Arc<Text>>,
+    make: impl FnOnce() -> io::Result<Text>,
+) -> Result<Arc<Text>, FsError> {
+    if let Some(text) = slot.get() {
+        return Ok(Arc::clone(text));
+    }
+    let made = Arc::new(make()?);
+    Ok(Arc::clone(slot.get_or_init(|| made)))
+}
+
+/// Which directory entries the kernel may keep and read ahead.
+pub fn is_live(node: Node) -> bool {
+    matches!(node, Node::Live(_) | Node::Dir(Dir::Live))
+}

@@ -1,1 +1,506 @@
-//! (see later commits)
+//! fuser's calls turned into [`WeightFs`] questions, and its answers back.
+//!
+//! The only room that knows fuser. Decides what the kernel may cache, and which
+//! thread a read waits in; everything else is `fs`'s.
+
+use crate::fs::{Attr, FsError, Handle, NAME_MAX, WeightFs, is_live};
+use crate::layout::{FileKind, Ino, Node, View};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+};
+use log::{debug, error, warn};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+mod errno;
+mod lanes;
+mod session;
+
+pub use session::{MountError, MountOptions, Mounted, mount};
+
+/// Nothing changes while mounted, so the kernel may keep what it knows. A year.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Live documents: what is known of them is old at once.
+const NOT_AT_ALL: Duration = Duration::ZERO;
+
+/// Under `cache=auto`, tensors from this size on are served past the page cache:
+/// below it the copy in memory is small and the round trips would dominate.
+const DIRECT_FROM: u64 = 1024 * 1024;
+
+/// What the kernel asks for ahead of a reader at the most; it has limits of its own.
+const READAHEAD: u32 = 16 * 1024 * 1024;
+/// Requests the kernel may have under way without somebody waiting for them.
+const BACKGROUND: u16 = 64;
+
+/// Whether tensor bytes pass through the kernel's page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CacheMode {
+    /// Direct for large tensors, page cache for the rest.
+    #[default]
+    Auto,
+    /// The page cache for everything.
+    Page,
+    /// Direct for all tensors.
+    Direct,
+}
+
+/// Who files belong to and who may read them.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    uid: u32,
+    gid: u32,
+    umask: u16,
+}
+
+#[derive(Debug)]
+struct Adapter {
+    fs: Arc<WeightFs>,
+    owner: Owner,
+    cache: CacheMode,
+    /// Whether the kernel can map files that are served past its page cache.
+    direct_maps: bool,
+    lanes: lanes::Lanes,
+    activity: Arc<Activity>,
+}
+
+/// What `idle=` looks at.
+#[derive(Debug)]
+struct Activity {
+    since: Instant,
+    open: AtomicU64,
+    /// Milliseconds after `since` at which a file was last opened or closed.
+    last: AtomicU64,
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity {
+            since: Instant::now(),
+            open: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// How long no file has been open; `None` while one is.
+    fn idle_for(&self) -> Option<Duration> {
+        if self.open.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        Some(
+            self.since
+                .elapsed()
+                .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed))),
+        )
+    }
+}
+
+thread_local! {
+    /// The bytes of one answer; its size is the largest request the kernel has made.
+    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Adapter {
+    fn attr(&self, attr: &Attr) -> FileAttr {
+        let (kind, perm) = match attr.kind {
+            FileKind::Directory => (FileType::Directory, 0o555),
+            FileKind::File => (FileType::RegularFile, 0o444),
+            FileKind::Symlink => (FileType::Symlink, 0o777),
+        };
+        FileAttr {
+            ino: INodeNo(attr.ino.0.get()),
+            size: attr.size,
+            blocks: attr.size.div_ceil(512),
+            atime: attr.mtime,
+            mtime: attr.mtime,
+            ctime: attr.mtime,
+            crtime: attr.mtime,
+            kind,
+            perm: if attr.kind == FileKind::Symlink {
+                perm
+            } else {
+                perm & !self.owner.umask
+            },
+            nlink: attr.nlink,
+            uid: self.owner.uid,
+            gid: self.owner.gid,
+            rdev: 0,
+            // What cp and Python take as their buffer size: one large request instead of many.
+            blksize: 1024 * 1024,
+            flags: 0,
+        }
+    }
+
+    /// How a file is opened: past the page cache, or with its pages kept between opens.
+    fn open_flags(&self, node: Node, size: u64) -> FopenFlags {
+        let direct = match node {
+            Node::Live(_) => true,
+            Node::Tensor(_, View::Bin | View::Npy) | Node::Source(_) if self.direct_maps => {
+                match self.cache {
+                    CacheMode::Auto => size >= DIRECT_FROM,
+                    CacheMode::Page => false,
+                    CacheMode::Direct => true,
+                }
+            }
+            _ => false,
+        };
+        let how = if direct {
+            FopenFlags::FOPEN_DIRECT_IO
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        };
+        how | FopenFlags::FOPEN_NOFLUSH
+    }
+
+    fn open_node(&self, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
+        let node = self.fs.node(ino)?;
+        // Pages in the kernel's cache would outlive a change of the source: look before they are used.
+        self.fs.check_source(node)?;
+        let handle = self.fs.open(ino)?;
+        let size = if is_live(node) {
+            0
+        } else {
+            self.fs.attr(node)?.size
+        };
+        Ok((handle, self.open_flags(node, size)))
+    }
+}
+
+fn ino(number: INodeNo) -> Result<Ino, FsError> {
+    NonZeroU64::new(number.0).map(Ino).ok_or(FsError::NotFound)
+}
+
+fn time_to_live(node: Node) -> Duration {
+    if is_live(node) { NOT_AT_ALL } else { FOREVER }
+}
+
+/// Reads and answers; runs in whatever thread may wait for the source.
+fn answer_read(
+    fs: &WeightFs,
+    ino: Ino,
+    handle: Handle,
+    (offset, size): (u64, u32),
+    lock_owner: Option<LockOwner>,
+    reply: ReplyData,
+) {
+    ANSWER.with_borrow_mut(|answer| {
+        let size = size as usize;
+        if answer.len() < size {
+            answer.resize(size, 0);
+        }
+        match fs.read(ino, handle, offset, &mut answer[..size]) {
+            Ok(n) => {
+                debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
+                reply.data(&answer[..n]);
+            }
+            // A request with a lock owner is a read(2) past the page cache: a short answer is a
+            // short read. Without one it fills pages, where a short answer would look like the end.
+            Err(FsError::Read { good, error }) if good > 0 && lock_owner.is_some() => {
+                debug!(
+                    "read ino={} off={offset} len={size} -> {good}, then {error}",
+                    ino.0
+                );
+                reply.data(&answer[..good]);
+            }
+            Err(error) => {
+                debug!("read ino={} off={offset} len={size} -> {error}", ino.0);
+                reply.error(errno::errno(&error));
+            }
+        }
+    });
+}
+
+/// Answers with what `$result` holds, or with its error's number.
+macro_rules! answer {
+    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
+        match $result {
+            Ok(value) => $ok(value),
+            Err(error) => {
+                debug!("{} -> {error}", $what);
+                $reply.error(errno::errno(&error));
+            }
+        }
+    };
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Each one alone: a kernel that lacks one refuses the whole set.
+        for flag in [
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ] {
+            if config.add_capabilities(flag).is_err() {
+                debug!("the kernel lacks {flag:?}");
+            }
+        }
+        self.direct_maps = config
+            .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+            .is_ok();
+        if !self.direct_maps && self.cache == CacheMode::Direct {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "cache=direct: this kernel cannot map such files (it needs Linux 6.6); use cache=page",
+            ));
+        }
+        if let Err(limit) = config.set_max_readahead(READAHEAD) {
+            // The kernel's own limit; the backing-device setting is what goes beyond it.
+            let _ = config.set_max_readahead(limit);
+        }
+        if config.set_max_background(BACKGROUND).is_err() {
+            warn!("the kernel keeps its own limit of background requests");
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = ino(parent).and_then(|parent| self.fs.lookup(parent, name.as_bytes()));
+        match found {
+            Ok(attr) => {
+                let ttl = self.fs.node(attr.ino).map_or(FOREVER, time_to_live);
+                reply.entry(&ttl, &self.attr(&attr), Generation(0));
+            }
+            Err(FsError::NotFound) => {
+                // Inode 0: the kernel remembers that there is no such file.
+                let mut none = self.attr(&Attr {
+                    ino: Ino::ROOT,
+                    kind: FileKind::File,
+                    size: 0,
+                    nlink: 0,
+                    mtime: std::time::UNIX_EPOCH,
+                });
+                none.ino = INodeNo(0);
+                reply.entry(&FOREVER, &none, Generation(0));
+            }
+            Err(error) => {
+                debug!("lookup parent={parent} name={name:?} -> {error}");
+                reply.error(errno::errno(&error));
+            }
+        }
+    }
+
+    fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let found = ino(number)
+            .and_then(|i| self.fs.node(i))
+            .and_then(|n| Ok((n, self.fs.attr(n)?)));
+        answer!(
+            reply,
+            format_args!("getattr ino={number}"),
+            found,
+            |(node, attr): (Node, Attr)| {
+                reply.attr(&time_to_live(node), &self.attr(&attr));
+            }
+        );
+    }
+
+    fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
+        let target = ino(number).and_then(|i| self.fs.read_link(i));
+        answer!(
+            reply,
+            format_args!("readlink ino={number}"),
+            target,
+            |t: Vec<u8>| reply.data(&t)
+        );
+    }
+
+    fn open(&self, _req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        let opened = ino(number).and_then(|i| self.open_node(i));
+        answer!(
+            reply,
+            format_args!("open ino={number}"),
+            opened,
+            |(handle, flags): (Handle, _)| {
+                self.activity.open.fetch_add(1, Ordering::Relaxed);
+                self.activity.touch();
+                reply.opened(FileHandle(handle.0), flags);
+            }
+        );
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Ok(ino) = ino(number) else {
+            return reply.error(Errno::ENOENT);
+        };
+        let handle = Handle(fh.0);
+        match self.fs.slow_source(ino) {
+            None => answer_read(&self.fs, ino, handle, (offset, size), lock_owner, reply),
+            Some(shard) => {
+                let fs = Arc::clone(&self.fs);
+                self.lanes.run(shard as usize, move || {
+                    answer_read(&fs, ino, handle, (offset, size), lock_owner, reply);
+                });
+            }
+        }
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.fs.release(Handle(fh.0));
+        self.activity.touch();
+        self.activity.open.fetch_sub(1, Ordering::Relaxed);
+        reply.ok();
+    }
+
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(
+            FileHandle(0),
+            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+        );
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = ino(number).and_then(|ino| {
+            self.fs.list(ino, offset, &mut |next, node, name| {
+                let kind = match crate::layout::Layout::kind(node) {
+                    FileKind::Directory => FileType::Directory,
+                    FileKind::File => FileType::RegularFile,
+                    FileKind::Symlink => FileType::Symlink,
+                };
+                !reply.add(
+                    INodeNo(node.ino().0.get()),
+                    next,
+                    kind,
+                    OsStr::from_bytes(name),
+                )
+            })
+        });
+        answer!(reply, format_args!("readdir ino={number}"), listed, |()| {
+            reply.ok()
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = ino(number).and_then(|ino| {
+            self.fs.list(ino, offset, &mut |next, node, name| {
+                let (ttl, attr) = match self.fs.attr(node) {
+                    Ok(attr) => (time_to_live(node), attr),
+                    // The name is right all the same; whoever asks for the size will see the error.
+                    Err(error) => {
+                        warn!("readdirplus ino={number}: {error}");
+                        (NOT_AT_ALL, self.fs.attr_without_size(node))
+                    }
+                };
+                let attr = self.attr(&attr);
+                !reply.add(
+                    attr.ino,
+                    next,
+                    OsStr::from_bytes(name),
+                    &ttl,
+                    &attr,
+                    Generation(0),
+                )
+            })
+        });
+        answer!(
+            reply,
+            format_args!("readdirplus ino={number}"),
+            listed,
+            |()| reply.ok()
+        );
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        const BLOCK: u32 = 4096;
+        let totals = self.fs.totals();
+        let blocks = totals.bytes.div_ceil(BLOCK.into());
+        reply.statfs(blocks, 0, 0, totals.files, 0, BLOCK, NAME_MAX as u32, BLOCK);
+    }
+
+    fn getxattr(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let value = ino(number).and_then(|i| self.fs.xattr(i, name.as_bytes()));
+        answer!(
+            reply,
+            format_args!("getxattr ino={number}"),
+            value,
+            |v: Vec<u8>| {
+                answer_xattr(reply, size, &v);
+            }
+        );
+    }
+
+    fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let list = ino(number).and_then(|i| self.fs.xattrs(i));
+        answer!(
+            reply,
+            format_args!("listxattr ino={number}"),
+            list,
+            |v: Vec<u8>| {
+                answer_xattr(reply, size, &v);
+            }
+        );
+    }
+
+    fn destroy(&mut self) {
+        if let Err(error) = self.fs.store().finish() {
+            error!("what was learnt about the bytes is lost: {error}");
+        }
+    }
+}
+
+/// xattr calls ask for the size first, with a size of 0.
+fn answer_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
+    if size == 0 {
+        reply.size(value.len() as u32);
+    } else if value.len() > size as usize {
+        reply.error(Errno::ERANGE);
+    } else {
+        reply.data(value);
+    }
+}

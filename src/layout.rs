@@ -1,1 +1,486 @@
-//! (see later commits)
+//! The floor plan: which files and directories there are, their names and inodes.
+//!
+//! Nothing is stored per file. An inode number says what it stands for (a view of
+//! the n-th tensor, the n-th metadata key, ...), so a directory of a million names
+//! costs one hash index. Must not know bytes or FUSE.
+
+use crate::model::{Model, Value};
+use crate::naming::{Catalog, Collision, StemIndex, file_stem};
+use crate::view::document::{LONGEST_SUFFIX, has_npy};
+use std::borrow::Cow;
+use std::num::NonZeroU64;
+
+/// An inode number: stable for the same model and options across mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ino(pub NonZeroU64);
+
+impl Ino {
+    /// The root directory.
+    pub const ROOT: Ino = Ino(NonZeroU64::MIN);
+
+    fn new(class: u8, index: u32) -> Ino {
+        Ino(NonZeroU64::MIN.saturating_add(u64::from(class) << 40 | u64::from(index)))
+    }
+}
+
+/// A directory of the mount.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dir {
+    Root,
+    Metadata,
+    Tensors,
+    Source,
+    SourceNames,
+    Live,
+}
+
+/// A document about the whole model.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doc {
+    Model,
+    Metadata,
+    Sha256Sums,
+    Sfv,
+}
+
+/// A document that tells how things stand now.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Live {
+    Status,
+    Metrics,
+}
+
+/// A way to show one tensor.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    Bin,
+    Json,
+    Npy,
+}
+
+impl View {
+    const ALL: [View; 3] = [View::Bin, View::Json, View::Npy];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            View::Bin => ".bin",
+            View::Json => ".json",
+            View::Npy => ".npy",
+        }
+    }
+}
+
+/// What an inode stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// A directory.
+    Dir(Dir),
+    /// A document about the model.
+    Doc(Doc),
+    /// A live document.
+    Live(Live),
+    /// The value of the n-th metadata key.
+    Meta(u32),
+    /// The n-th source file.
+    Source(u32),
+    /// The symlink from the n-th stored tensor's name.
+    SourceName(u32),
+    /// A view of the n-th mounted tensor.
+    Tensor(u32, View),
+}
+
+const DIRS: [Dir; 6] = [
+    Dir::Root,
+    Dir::Metadata,
+    Dir::Tensors,
+    Dir::Source,
+    Dir::SourceNames,
+    Dir::Live,
+];
+const DOCS: [Doc; 4] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv];
+const LIVES: [Live; 2] = [Live::Status, Live::Metrics];
+
+/// Classes of inode numbers. They are part of what stays the same across versions:
+/// new kinds of file get new numbers.
+mod class {
+    pub(super) const DIR: u8 = 0;
+    pub(super) const DOC: u8 = 1;
+    pub(super) const LIVE: u8 = 2;
+    pub(super) const META: u8 = 3;
+    pub(super) const SOURCE: u8 = 4;
+    pub(super) const SOURCE_NAME: u8 = 5;
+    /// The first of one class per view.
+    pub(super) const TENSOR: u8 = 16;
+}
+
+fn position<T: PartialEq>(all: &[T], one: &T) -> u32 {
+    all.iter().position(|x| x == one).map_or(0, |i| i as u32)
+}
+
+impl Node {
+    /// The inode number.
+    pub fn ino(self) -> Ino {
+        match self {
+            Node::Dir(dir) => Ino::new(class::DIR, position(&DIRS, &dir)),
+            Node::Doc(doc) => Ino::new(class::DOC, position(&DOCS, &doc)),
+            Node::Live(live) => Ino::new(class::LIVE, position(&LIVES, &live)),
+            Node::Meta(i) => Ino::new(class::META, i),
+            Node::Source(i) => Ino::new(class::SOURCE, i),
+            Node::SourceName(i) => Ino::new(class::SOURCE_NAME, i),
+            Node::Tensor(i, view) => Ino::new(class::TENSOR + position(&View::ALL, &view) as u8, i),
+        }
+    }
+
+    fn from_ino(ino: Ino) -> Option<Node> {
+        let number = ino.0.get() - 1;
+        let class = u8::try_from(number >> 40).ok()?;
+        let index = u32::try_from(number & 0xff_ffff_ffff).ok()?;
+        let at = index as usize;
+        Some(match class {
+            class::DIR => Node::Dir(*DIRS.get(at)?),
+            class::DOC => Node::Doc(*DOCS.get(at)?),
+            class::LIVE => Node::Live(*LIVES.get(at)?),
+            class::META => Node::Meta(index),
+            class::SOURCE => Node::Source(index),
+            class::SOURCE_NAME => Node::SourceName(index),
+            _ => Node::Tensor(
+                index,
+                *View::ALL.get(usize::from(class.checked_sub(class::TENSOR)?))?,
+            ),
+        })
+    }
+}
+
+/// Which kind of file a node is.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    Directory,
+    File,
+    Symlink,
+}
+
+/// Two things that would have the same file name; the mount is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{dir}/{file}: both {a} and {b} would have this file name")]
+pub struct LayoutError {
+    dir: &'static str,
+    file: String,
+    a: String,
+    b: String,
+}
+
+/// The plan of one mount.
+#[derive(Debug)]
+pub struct Layout {
+    tensors: StemIndex,
+    source_names: Option<StemIndex>,
+    metadata: StemIndex,
+    sources: StemIndex,
+    /// Root entries in listing order.
+    root: Vec<(&'static str, Node)>,
+}
+
+/// Model and names, which every question to the plan needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// The stored model.
+    pub model: &'a Model,
+    /// The mounted names.
+    pub catalog: &'a Catalog,
+}
+
+impl Layout {
+    /// Plans the mount; `sealed` and `hashed` say whether there are checksums to list.
+    pub fn new(names: Names<'_>, sealed: bool, hashed: bool) -> Result<Layout, LayoutError> {
+        let Names { model, catalog } = names;
+        let collision = |dir, name: &dyn Fn(usize) -> Vec<u8>, c: Collision| LayoutError {
+            dir,
+            file: c.stem.escape_ascii().to_string(),
+            a: format!("\"{}\"", name(c.a as usize).escape_ascii()),
+            b: format!("\"{}\"", name(c.b as usize).escape_ascii()),
+        };
+        let mounted = |i: usize| catalog.get(model, i).name;
+        let tensors = StemIndex::build(catalog.len(model), mounted, LONGEST_SUFFIX)
+            .map_err(|c| collision("tensors", &|i| mounted(i).to_vec(), c))?;
+        let stored = |i: usize| &*model.tensors[i].name;
+        let source_names = if catalog.is_identity() {
+            None
+        } else {
+            let index = StemIndex::build(model.tensors.len(), stored, LONGEST_SUFFIX)
+                .map_err(|c| collision("source-names", &|i| stored(i).to_vec(), c))?;
+            Some(index)
+        };
+        let key = |i: usize| &*model.metadata[i].key;
+        let metadata = StemIndex::build(model.metadata.len(), key, LONGEST_SUFFIX)
+            .map_err(|c| collision("metadata", &|i| key(i).to_vec(), c))?;
+        let file = |i: usize| &*model.shards[i].file;
+        let sources = StemIndex::build(model.shards.len(), file, 0)
+            .map_err(|c| collision("source", &|i| file(i).to_vec(), c))?;
+
+        let mut root = vec![
+            ("model.json", Node::Doc(Doc::Model)),
+            ("metadata.json", Node::Doc(Doc::Metadata)),
+            ("metadata", Node::Dir(Dir::Metadata)),
+            ("tensors", Node::Dir(Dir::Tensors)),
+            ("source", Node::Dir(Dir::Source)),
+        ];
+        if source_names.is_some() {
+            root.push(("source-names", Node::Dir(Dir::SourceNames)));
+        }
+        if hashed {
+            root.push(("SHA256SUMS", Node::Doc(Doc::Sha256Sums)));
+        }
+        if sealed {
+            root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
+        }
+        root.push((".weightfs", Node::Dir(Dir::Live)));
+        let layout = Layout {
+            tensors,
+            source_names,
+            metadata,
+            sources,
+            root,
+        };
+        layout.check_metadata(model)?;
+        Ok(layout)
+    }
+
+    /// A string under the key `x.json` and a number under `x` want the same file name.
+    fn check_metadata(&self, model: &Model) -> Result<(), LayoutError> {
+        for (i, meta) in model.metadata.iter().enumerate() {
+            let Some(file) = metadata_file_name(model, i) else {
+                continue;
+            };
+            if matches!(meta.value, Value::Str(_)) || !file.ends_with(b".json") {
+                continue;
+            }
+            if let Some(other) = self.metadata.find(&file, |i| &model.metadata[i].key)
+                && matches!(model.metadata[other as usize].value, Value::Str(_))
+            {
+                return Err(LayoutError {
+                    dir: "metadata",
+                    file: file.escape_ascii().to_string(),
+                    a: format!("the key \"{}\"", meta.key.escape_ascii()),
+                    b: format!(
+                        "the key \"{}\"",
+                        model.metadata[other as usize].key.escape_ascii()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What `ino` stands for, if there is such a file.
+    pub fn node(&self, names: Names<'_>, ino: Ino) -> Option<Node> {
+        let node = Node::from_ino(ino)?;
+        let exists = match node {
+            Node::Dir(Dir::SourceNames) => self.source_names.is_some(),
+            Node::Dir(_) | Node::Live(_) => true,
+            Node::Doc(_) => self.root.iter().any(|&(_, n)| n == node),
+            Node::Meta(i) => (i as usize) < names.model.metadata.len(),
+            Node::Source(i) => (i as usize) < names.model.shards.len(),
+            Node::SourceName(i) => self.source_names.is_some() && link_target(names, i).is_some(),
+            Node::Tensor(i, view) => {
+                (i as usize) < names.catalog.len(names.model) && has_view(names, i, view)
+            }
+        };
+        exists.then_some(node)
+    }
+
+    /// The entry called `name` in `dir`.
+    pub fn lookup(&self, names: Names<'_>, dir: Dir, name: &[u8]) -> Option<Node> {
+        let Names { model, catalog } = names;
+        match dir {
+            Dir::Root => self
+                .root
+                .iter()
+                .find(|(n, _)| n.as_bytes() == name)
+                .map(|&(_, node)| node),
+            Dir::Live => match name {
+                b"status.json" => Some(Node::Live(Live::Status)),
+                b"metrics" => Some(Node::Live(Live::Metrics)),
+                _ => None,
+            },
+            Dir::Metadata => {
+                let find = |stem: &[u8]| self.metadata.find(stem, |i| &model.metadata[i].key);
+                let is_string = |i: u32| matches!(model.metadata[i as usize].value, Value::Str(_));
+                let stem = match name {
+                    b"%2E" => &b"."[..],
+                    b"%2E%2E" => &b".."[..],
+                    other => other,
+                };
+                find(stem)
+                    .filter(|&i| is_string(i))
+                    .or_else(|| find(name.strip_suffix(b".json")?).filter(|&i| !is_string(i)))
+                    .map(Node::Meta)
+            }
+            Dir::Source => self
+                .sources
+                .find(name, |i| &model.shards[i].file)
+                .map(Node::Source),
+            Dir::SourceNames => {
+                let index = self.source_names.as_ref()?;
+                let i = index.find(name.strip_suffix(b".bin")?, |i| &model.tensors[i].name)?;
+                link_target(names, i).map(|_| Node::SourceName(i))
+            }
+            Dir::Tensors => {
+                let (stem, view) = View::ALL
+                    .iter()
+                    .find_map(|&v| Some((name.strip_suffix(v.suffix().as_bytes())?, v)))?;
+                let i = self.tensors.find(stem, |i| catalog.get(model, i).name)?;
+                has_view(names, i, view).then_some(Node::Tensor(i, view))
+            }
+        }
+    }
+
+    /// Entries of `dir` from position `from` on: `emit` is given the position to go on
+    /// after this entry, the entry and its name, and returns false when it is full.
+    pub fn list(
+        &self,
+        names: Names<'_>,
+        dir: Dir,
+        from: u64,
+        emit: &mut dyn FnMut(u64, Node, &[u8]) -> bool,
+    ) {
+        let Names { model, catalog } = names;
+        match dir {
+            Dir::Root => numbered(from, self.root.len() as u64, |i, next| {
+                let (name, node) = self.root[i];
+                emit(next, node, name.as_bytes())
+            }),
+            Dir::Live => numbered(from, LIVES.len() as u64, |i, next| {
+                let name = match LIVES[i] {
+                    Live::Status => "status.json",
+                    Live::Metrics => "metrics",
+                };
+                emit(next, Node::Live(LIVES[i]), name.as_bytes())
+            }),
+            Dir::Metadata => numbered(from, model.metadata.len() as u64, |i, next| {
+                let name = metadata_file_name(model, i).unwrap_or_default();
+                emit(next, Node::Meta(i as u32), &name)
+            }),
+            Dir::Source => numbered(from, model.shards.len() as u64, |i, next| {
+                emit(
+                    next,
+                    Node::Source(i as u32),
+                    &file_stem(&model.shards[i].file, 0),
+                )
+            }),
+            Dir::SourceNames => numbered(from, model.tensors.len() as u64, |i, next| {
+                if link_target(names, i as u32).is_none() {
+                    return true;
+                }
+                let stem = file_stem(&model.tensors[i].name, LONGEST_SUFFIX);
+                emit(
+                    next,
+                    Node::SourceName(i as u32),
+                    &[&*stem, b".bin"].concat(),
+                )
+            }),
+            Dir::Tensors => {
+                let views = View::ALL.len() as u64;
+                numbered(from, catalog.len(model) as u64 * views, |at, next| {
+                    let (i, view) = ((at as u64 / views) as u32, View::ALL[at % View::ALL.len()]);
+                    if !has_view(names, i, view) {
+                        return true;
+                    }
+                    let stem = file_stem(catalog.get(model, i as usize).name, LONGEST_SUFFIX);
+                    emit(
+                        next,
+                        Node::Tensor(i, view),
+                        &[&*stem, view.suffix().as_bytes()].concat(),
+                    )
+                });
+            }
+        }
+    }
+
+    /// The kind of a node.
+    pub fn kind(node: Node) -> FileKind {
+        match node {
+            Node::Dir(_) => FileKind::Directory,
+            Node::SourceName(_) => FileKind::Symlink,
+            _ => FileKind::File,
+        }
+    }
+
+    /// The directory that holds `node`.
+    pub fn parent(node: Node) -> Dir {
+        match node {
+            Node::Dir(_) | Node::Doc(_) => Dir::Root,
+            Node::Live(_) => Dir::Live,
+            Node::Meta(_) => Dir::Metadata,
+            Node::Source(_) => Dir::Source,
+            Node::SourceName(_) => Dir::SourceNames,
+            Node::Tensor(..) => Dir::Tensors,
+        }
+    }
+
+    /// Where the symlink of the `i`th stored tensor points.
+    pub fn link(&self, names: Names<'_>, i: u32) -> Option<Vec<u8>> {
+        let target = link_target(names, i)?;
+        let stem = file_stem(names.catalog.get(names.model, target).name, LONGEST_SUFFIX);
+        Some([b"../tensors/", &*stem, b".bin"].concat())
+    }
+
+    /// Number of all files and directories (statfs).
+    pub fn files(&self, names: Names<'_>) -> u64 {
+        let Names { model, catalog } = names;
+        let tensors = catalog.len(model) as u64 * View::ALL.len() as u64;
+        self.root.len() as u64 + tensors + (model.metadata.len() + model.shards.len()) as u64
+    }
+
+    /// How many directories lie directly in `dir`.
+    pub fn subdirectories(&self, dir: Dir) -> u32 {
+        match dir {
+            Dir::Root => self
+                .root
+                .iter()
+                .filter(|(_, n)| matches!(n, Node::Dir(_)))
+                .count() as u32,
+            _ => 0,
+        }
+    }
+}
+
+/// Calls `step(index, index + 1)` from `from` on until it returns false.
+fn numbered(from: u64, count: u64, mut step: impl FnMut(usize, u64) -> bool) {
+    for i in from..count {
+        if !step(i as usize, i + 1) {
+            break;
+        }
+    }
+}
+
+fn has_view(names: Names<'_>, i: u32, view: View) -> bool {
+    match view {
+        View::Bin | View::Json => true,
+        View::Npy => has_npy(&names.catalog.get(names.model, i as usize)),
+    }
+}
+
+/// The one mounted tensor that is all of the stored one: none when it is dropped or split.
+fn link_target(names: Names<'_>, stored: u32) -> Option<usize> {
+    let targets = names.catalog.targets(names.model, stored);
+    let whole = names.model.tensors.get(stored as usize)?.extent;
+    let target = targets.start;
+    (targets.len() == 1 && names.catalog.get(names.model, target).extent == whole).then_some(target)
+}
+
+/// File name of the `i`th metadata entry in `metadata/`.
+pub fn metadata_file_name(model: &Model, i: usize) -> Option<Cow<'_, [u8]>> {
+    let meta = model.metadata.get(i)?;
+    let stem = file_stem(&meta.key, LONGEST_SUFFIX);
+    Some(match meta.value {
+        // Without a suffix the stem may be one of the two names that a directory cannot hold.
+        Value::Str(_) if matches!(&*stem, b"." | b"..") => file_stem(&meta.key, 0),
+        Value::Str(_) => stem,
+        _ => Cow::Owned([&*stem, b".json"].concat()),
+    })
+}

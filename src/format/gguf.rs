@@ -1,1 +1,2 @@
 //! The GGUF reader.
+pub mod array;

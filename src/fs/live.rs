@@ -1,0 +1,156 @@
+//! `.weightfs/`: how things stand now, from memory only.
+
+use super::WeightFs;
+use crate::layout::Live;
+use crate::view::json;
+use serde_json::{Value as Json, json};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// When the mount began, by both clocks: one for people, one that never jumps.
+#[derive(Debug)]
+pub(super) struct Started {
+    wall: SystemTime,
+    monotonic: Instant,
+}
+
+impl Started {
+    pub(super) fn now() -> Started {
+        Started {
+            wall: SystemTime::now(),
+            monotonic: Instant::now(),
+        }
+    }
+}
+
+impl WeightFs {
+    /// The text of a live document as of now.
+    pub(super) fn live(&self, live: Live) -> Vec<u8> {
+        match live {
+            Live::Status => json::document(&self.status()),
+            Live::Metrics => self.metrics().into_bytes(),
+        }
+    }
+
+    /// `status.json` (contract 3.3).
+    fn status(&self) -> Json {
+        let store = &self.parts.store;
+        let status = store.status();
+        let bad: Vec<Json> = status
+            .bad
+            .iter()
+            .map(|b| {
+                json!({
+                    "tensor": b.tensor.as_deref().map(json::lossy),
+                    "chunk": b.chunk,
+                    "source_offset": b.offset,
+                    "expected": format!("{:08x}", b.expected),
+                    "found": format!("{:08x}", b.found),
+                })
+            })
+            .collect();
+        let mounted_at = self
+            .started
+            .wall
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        json!({
+            "mounted_at": mounted_at.as_secs(),
+            "uptime_seconds": self.started.monotonic.elapsed().as_secs(),
+            "verify": self.parts.verify.name(),
+            "trust": store.trust().name(),
+            "state": status.state.name(),
+            "reads": status.reads,
+            "bytes_served": status.bytes_served,
+            "chunks_checked": status.chunks_checked,
+            "mismatches": status.mismatches,
+            "retries": status.retries,
+            "healed": status.healed,
+            "source_changed": status.source_changed,
+            "breakers": [],
+            "bad": bad,
+            "rss_bytes": resident_bytes(),
+            "log": self.parts.log,
+            "sealed": store.is_sealed(),
+            "notes": status.notes,
+        })
+    }
+
+    /// `metrics`, in Prometheus' text format.
+    fn metrics(&self) -> String {
+        let status = self.parts.store.status();
+        let uptime = self.started.monotonic.elapsed().as_secs();
+        let mut text = String::new();
+        let rows: [(&str, &str, &str, u64); 9] = [
+            (
+                "uptime_seconds",
+                "gauge",
+                "Seconds since the mount.",
+                uptime,
+            ),
+            (
+                "reads_total",
+                "counter",
+                "Reads served or failed.",
+                status.reads,
+            ),
+            (
+                "bytes_served_total",
+                "counter",
+                "Bytes served.",
+                status.bytes_served,
+            ),
+            (
+                "chunks_checked_total",
+                "counter",
+                "Chunks whose checksum was computed.",
+                status.chunks_checked,
+            ),
+            (
+                "mismatches_total",
+                "counter",
+                "Chunks that did not match.",
+                status.mismatches,
+            ),
+            (
+                "retries_total",
+                "counter",
+                "Second looks at a chunk.",
+                status.retries,
+            ),
+            (
+                "healed_total",
+                "counter",
+                "Chunks that a second look found good.",
+                status.healed,
+            ),
+            (
+                "bad_chunks",
+                "gauge",
+                "Chunks known to be damaged.",
+                status.bad.len() as u64,
+            ),
+            (
+                "resident_bytes",
+                "gauge",
+                "Resident memory of the daemon.",
+                resident_bytes(),
+            ),
+        ];
+        for (name, kind, help, value) in rows {
+            let _ = write!(
+                text,
+                "# HELP weightfs_{name} {help}\n# TYPE weightfs_{name} {kind}\nweightfs_{name} {value}\n"
+            );
+        }
+        text
+    }
+}
+
+/// Resident memory of this process, mapped file pages included.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}

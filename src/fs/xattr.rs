@@ -1,0 +1,80 @@
+//! Extended attributes of tensor files: what `getfattr` shows without opening a JSON.
+
+use super::{FsError, WeightFs};
+use crate::layout::{Ino, Node};
+use crate::view::document;
+
+const PREFIX: &[u8] = b"user.weightfs.";
+
+/// One attribute.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    DType,
+    Shape,
+    Crc32,
+    Sha256,
+    State,
+    Trust,
+}
+
+const NAMES: [(&[u8], Name); 6] = [
+    (b"dtype", Name::DType),
+    (b"shape", Name::Shape),
+    (b"crc32", Name::Crc32),
+    (b"sha256", Name::Sha256),
+    (b"state", Name::State),
+    (b"trust", Name::Trust),
+];
+
+impl WeightFs {
+    /// The value of attribute `name` of a tensor's file.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let Node::Tensor(index, _) = self.node(ino)? else {
+            return Err(FsError::NoAttribute);
+        };
+        let name = name.strip_prefix(PREFIX).ok_or(FsError::NoAttribute)?;
+        let &(_, name) = NAMES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .ok_or(FsError::NoAttribute)?;
+        self.attribute(index, name)
+            .map(String::into_bytes)
+            .ok_or(FsError::NoAttribute)
+    }
+
+    /// Names of the attributes that have a value, each ended by NUL.
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        let Node::Tensor(index, _) = self.node(ino)? else {
+            return Ok(Vec::new());
+        };
+        let mut list = Vec::new();
+        for (text, name) in NAMES {
+            if self.attribute(index, name).is_some() {
+                list.extend([PREFIX, text, b"\0"].concat());
+            }
+        }
+        Ok(list)
+    }
+
+    fn attribute(&self, index: u32, name: Name) -> Option<String> {
+        let model = &self.parts.model;
+        let mounted = self.parts.catalog.get(model, index as usize);
+        let store = &self.parts.store;
+        let checksum = || {
+            document::is_stored_tensor(model, &mounted)
+                .then(|| store.tensor_checksum(mounted.source))
+                .flatten()
+        };
+        Some(match name {
+            Name::DType => mounted.dtype.name().into(),
+            Name::Shape => {
+                let dims: Vec<String> = mounted.shape.iter().map(u64::to_string).collect();
+                format!("[{}]", dims.join(", "))
+            }
+            Name::Crc32 => format!("{:08x}", checksum()?.crc32),
+            Name::Sha256 => document::hex(&checksum()?.sha256?),
+            Name::State => store.tensor_state(mounted.source).name().into(),
+            Name::Trust => store.trust().name().into(),
+        })
+    }
+}

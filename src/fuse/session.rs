@@ -1,0 +1,224 @@
+//! Mounting, waiting and unmounting.
+
+use super::{Activity, Adapter, CacheMode, Owner, lanes};
+use crate::fs::WeightFs;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use log::{debug, info};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Source name in `/proc/mounts`.
+    pub fsname: String,
+    /// Let other users in.
+    pub allow_other: bool,
+    /// Have `fusermount3` unmount when the daemon dies. Needs `allow_other`.
+    pub auto_unmount: bool,
+    /// Reads at work at once.
+    pub threads: usize,
+    /// Whether tensor bytes pass through the page cache.
+    pub cache: CacheMode,
+    /// Owner of all files.
+    pub uid: u32,
+    /// Group of all files.
+    pub gid: u32,
+    /// Permission bits to take away.
+    pub umask: u16,
+}
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+#[error("{mountpoint}: cannot mount: {source}")]
+pub struct MountError {
+    /// Where it should have been.
+    pub mountpoint: PathBuf,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+/// A mount that answers. Dropping it unmounts.
+#[derive(Debug)]
+pub struct Mounted {
+    session: Option<BackgroundSession>,
+    handle: Unmounter,
+    activity: Arc<Activity>,
+}
+
+/// Unmounts from any thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    mountpoint: PathBuf,
+    /// Device number of the mount: what lies there later may be somebody else's.
+    device: u64,
+}
+
+/// Mounts `fs` on `mountpoint`; when this returns, the mount answers.
+pub fn mount(
+    fs: Arc<WeightFs>,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
+    let failed = |source| MountError {
+        mountpoint: mountpoint.to_path_buf(),
+        source,
+    };
+    let mountpoint = mountpoint.canonicalize().map_err(failed)?;
+    let activity = Arc::new(Activity::new());
+    let threads = options.threads.max(1);
+    let adapter = Adapter {
+        lanes: lanes::Lanes::new(fs.store().sources().len(), threads),
+        fs,
+        owner: Owner {
+            uid: options.uid,
+            gid: options.gid,
+            umask: options.umask,
+        },
+        cache: options.cache,
+        direct_maps: false,
+        activity: Arc::clone(&activity),
+    };
+    let session =
+        fuser::spawn_mount(adapter, &mountpoint, &config(options, threads)).map_err(failed)?;
+    let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
+    raise_readahead(device);
+    info!("mounted on {}", mountpoint.display());
+    let handle = Unmounter { mountpoint, device };
+    Ok(Mounted {
+        session: Some(session),
+        handle,
+        activity,
+    })
+}
+
+fn config(options: &MountOptions, threads: usize) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(threads);
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    // fuser joins options with commas for fusermount3: a comma in the name would begin another.
+    let fsname = options.fsname.replace([',', '\\', '\n'], "_");
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::FSName(fsname),
+        MountOption::DefaultPermissions,
+    ];
+    // mount(2) takes the type's second half as an option of its own, fusermount3 as `subtype=`.
+    config.mount_options.push(if options.auto_unmount {
+        MountOption::Subtype("weightfs".into())
+    } else {
+        MountOption::CUSTOM("subtype=weightfs".into())
+    });
+    if options.auto_unmount {
+        config.mount_options.push(MountOption::AutoUnmount);
+    }
+    config
+}
+
+/// Lets the kernel read further ahead than FUSE's 128 KiB where we may say so (root).
+fn raise_readahead(device: u64) {
+    const KIB: &str = "1024";
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&setting, KIB) {
+        debug!("{setting}: {error}: requests stay at 128 KiB in the page cache");
+    }
+}
+
+impl Mounted {
+    /// Something that can unmount from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.handle.clone()
+    }
+
+    /// How long no file has been open; `None` while one is.
+    pub fn idle_for(&self) -> Option<Duration> {
+        self.activity.idle_for()
+    }
+
+    /// Whether the mount still answers; false once somebody has unmounted it.
+    pub fn is_alive(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|s| !s.guard.is_finished())
+    }
+
+    /// Waits until somebody unmounts.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.session.take().map_or(Ok(()), BackgroundSession::join)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            let _ = self.handle.unmount();
+        }
+    }
+}
+
+impl Unmounter {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Unmounts: at once when nothing is open, else lazily (the mount leaves the tree now
+    /// and ends with the last open file). Returns whether it had to be lazy.
+    pub fn unmount(&self) -> io::Result<bool> {
+        // Somebody may have unmounted us and mounted something else here.
+        if self
+            .mountpoint
+            .symlink_metadata()
+            .is_ok_and(|m| m.dev() != self.device)
+        {
+            return Ok(false);
+        }
+        match umount2(&self.mountpoint, MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => Ok(false),
+            Err(Errno::EBUSY) => {
+                umount2(
+                    &self.mountpoint,
+                    MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
+                )?;
+                Ok(true)
+            }
+            Err(Errno::EPERM) => {
+                if self.fusermount(&["-u"]).is_ok() {
+                    return Ok(false);
+                }
+                self.fusermount(&["-u", "-z"]).map(|()| true)
+            }
+            // Not mounted (any more).
+            Err(Errno::EINVAL) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn fusermount(&self, arguments: &[&str]) -> io::Result<()> {
+        let output = Command::new("fusermount3")
+            .args(arguments)
+            .arg("--")
+            .arg(&self.mountpoint)
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        ))
+    }
+}

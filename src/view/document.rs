@@ -1,0 +1,263 @@
+//! The JSON documents that describe a model and its tensors (contract 3.1, 3.2, 3.4).
+//!
+//! Made on demand from what is known; nothing is kept.
+
+use crate::model::{Array, ByteOrder, Model, Value, elements};
+use crate::naming::{Catalog, Mounted, file_stem};
+use crate::store::{Store, Verify};
+use crate::view::json::lossy;
+use crate::view::{self, Stored, npy};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Longest suffix put behind a stem in the mount (`.json`).
+pub const LONGEST_SUFFIX: usize = 5;
+
+/// All that the documents draw on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The stored model.
+    pub model: &'a Model,
+    /// The mounted names.
+    pub catalog: &'a Catalog,
+    /// The bytes, for trust and checksums.
+    pub store: &'a Store,
+    /// When bytes are checked.
+    pub verify: Verify,
+    /// Warnings that neither the model nor the catalog gave.
+    pub warnings: &'a [String],
+}
+
+/// `model.json`.
+pub fn model(facts: Facts<'_>) -> Json {
+    let Facts {
+        model,
+        catalog,
+        store,
+        verify,
+        warnings,
+    } = facts;
+    let count = catalog.len(model);
+    let mut dtypes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let (mut parameters, mut nbytes) = (0u64, 0u64);
+    let mut undefined: BTreeMap<&str, u64> = BTreeMap::new();
+    for i in 0..count {
+        let tensor = catalog.get(model, i);
+        let entry = dtypes.entry(tensor.dtype.name()).or_default();
+        entry.0 += 1;
+        entry.1 += tensor.extent.len;
+        // Saturating: a dimension of 0 elsewhere lets shapes be absurd without bytes behind them.
+        parameters = parameters.saturating_add(elements(tensor.shape));
+        nbytes = nbytes.saturating_add(tensor.extent.len);
+        if view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined {
+            *undefined.entry(tensor.dtype.name()).or_default() += 1;
+        }
+    }
+    let sources: Vec<Json> = model
+        .shards
+        .iter()
+        .zip(store.sources())
+        .enumerate()
+        .map(|(i, (shard, source))| {
+            json!({
+                "file": lossy(&shard.file),
+                "nbytes": shard.len,
+                "mtime": timestamp(source.mtime()),
+                "sha256": store.source_sha256(i as u32).map(|d| hex(&d)),
+            })
+        })
+        .collect();
+    let mut all: Vec<Json> = Vec::new();
+    all.extend(
+        model
+            .warnings
+            .iter()
+            .chain(catalog.warnings())
+            .chain(warnings)
+            .map(|w| w.as_str().into()),
+    );
+    for (dtype, n) in undefined {
+        all.push(Json::String(format!(
+            "{n} tensors of type {dtype} are served big-endian, as stored: nobody defines how this type is laid out in a big-endian file"
+        )));
+    }
+    let dtypes: Map<String, Json> = dtypes
+        .into_iter()
+        .map(|(name, (tensors, nbytes))| {
+            (name.into(), json!({"tensors": tensors, "nbytes": nbytes}))
+        })
+        .collect();
+    json!({
+        "format": model.format.name(),
+        "format_version": model.format_version,
+        "byte_order": model.byte_order.name(),
+        "architecture": model.architecture,
+        "name": model.name,
+        "tensor_count": count,
+        "parameter_count": parameters,
+        "nbytes": nbytes,
+        "dtypes": dtypes,
+        "sources": sources,
+        "map": catalog.label(),
+        "sealed": store.is_sealed(),
+        "trust": store.trust().name(),
+        "verify": verify.name(),
+        "weightfs": env!("CARGO_PKG_VERSION"),
+        "warnings": all,
+    })
+}
+
+/// `tensors/NAME.json`.
+pub fn tensor(facts: Facts<'_>, index: usize) -> Json {
+    let Facts {
+        model,
+        catalog,
+        store,
+        ..
+    } = facts;
+    let mounted = catalog.get(model, index);
+    let stored = &model.tensors[mounted.source as usize];
+    let form = view::stored_form(mounted.dtype, model.byte_order);
+    let block = mounted.dtype.block();
+    let byte_order = if form == Stored::Undefined {
+        ByteOrder::Big
+    } else {
+        ByteOrder::Little
+    };
+    let stem = file_stem(mounted.name, LONGEST_SUFFIX);
+    let stem = lossy(&stem);
+    let mut files = Map::new();
+    files.insert("stored".into(), format!("tensors/{stem}.bin").into());
+    if view::npy(model, &mounted).is_some() {
+        files.insert("npy".into(), format!("tensors/{stem}.npy").into());
+    }
+    let mut document = json!({
+        "name": lossy(mounted.name),
+        "source_name": lossy(&stored.name),
+        "dtype": mounted.dtype.name(),
+        "shape": mounted.shape,
+        "nbytes": mounted.extent.len,
+        "elements": elements(mounted.shape),
+        "block": {"elements": block.elements, "bytes": block.bytes},
+        "byte_order": byte_order.name(),
+        "stored_byte_order": model.byte_order.name(),
+        "source": {
+            "file": lossy(&model.shards[mounted.extent.shard as usize].file),
+            "offset": mounted.extent.offset,
+        },
+        "checksum": checksum(facts, &mounted),
+        "files": files,
+    });
+    if let Some(shape) = original_shape(model, store, &stored.name) {
+        document["orig_shape"] = shape;
+    }
+    document
+}
+
+/// Whether the served bytes are exactly those of one stored tensor.
+pub fn is_stored_tensor(model: &Model, mounted: &Mounted<'_>) -> bool {
+    let stored = &model.tensors[mounted.source as usize];
+    mounted.extent == stored.extent
+        && !matches!(
+            view::stored_form(mounted.dtype, model.byte_order),
+            Stored::Swapped(_)
+        )
+}
+
+fn checksum(facts: Facts<'_>, mounted: &Mounted<'_>) -> Json {
+    if !is_stored_tensor(facts.model, mounted) {
+        return Json::Null;
+    }
+    facts
+        .store
+        .tensor_checksum(mounted.source)
+        .map_or(Json::Null, |sum| {
+            json!({
+                "crc32": format!("{:08x}", sum.crc32),
+                "sha256": sum.sha256.map(|d| hex(&d)),
+                "chunk_bytes": sum.chunk_bytes,
+            })
+        })
+}
+
+/// What a converter recorded under `comfy.gguf.orig_shape.NAME` when it flattened a tensor.
+fn original_shape(model: &Model, store: &Store, name: &[u8]) -> Option<Json> {
+    const PREFIX: &[u8] = b"comfy.gguf.orig_shape.";
+    const MAX_DIMENSIONS: u64 = 16;
+    let meta = model
+        .metadata
+        .iter()
+        .find(|m| m.key.strip_prefix(PREFIX) == Some(name))?;
+    let Value::Array(Array::Span {
+        elem,
+        count,
+        extent,
+        encoding,
+    }) = &meta.value
+    else {
+        return None;
+    };
+    if *count > MAX_DIMENSIONS {
+        return None;
+    }
+    let shard = store.shard(extent.shard);
+    let mut reader =
+        crate::format::gguf::array::ArrayReader::new(&shard, *elem, *count, *extent, *encoding);
+    let mut shape = Vec::new();
+    while let Ok(Some(crate::format::gguf::array::Item::Value(value))) = reader.next() {
+        shape.push(Json::from(value.as_u64()?));
+    }
+    Some(Json::Array(shape))
+}
+
+/// `ls --json`.
+pub fn listing(facts: Facts<'_>) -> Json {
+    let Facts {
+        model: m, catalog, ..
+    } = facts;
+    let tensors: Vec<Json> = (0..catalog.len(m))
+        .map(|i| {
+            let mounted = catalog.get(m, i);
+            json!({
+                "name": lossy(mounted.name),
+                "source_name": lossy(&m.tensors[mounted.source as usize].name),
+                "dtype": mounted.dtype.name(),
+                "shape": mounted.shape,
+                "nbytes": mounted.extent.len,
+                "source": {
+                    "file": lossy(&m.shards[mounted.extent.shard as usize].file),
+                    "offset": mounted.extent.offset,
+                },
+            })
+        })
+        .collect();
+    json!({"model": model(facts), "tensors": tensors})
+}
+
+/// Whether `tensors/` holds a `.npy` of this tensor; cheaper than planning it.
+pub fn has_npy(mounted: &Mounted<'_>) -> bool {
+    npy::descr(mounted.dtype).is_some() && mounted.shape.len() <= npy::MAX_DIMENSIONS
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
+            let _ = write!(text, "{b:02x}");
+            text
+        })
+}
+
+/// Seconds and nanoseconds since 1970: exact, unlike a JSON number.
+fn timestamp(time: SystemTime) -> String {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => format!("{}.{:09}", after.as_secs(), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            format!("-{}.{:09}", before.as_secs(), before.subsec_nanos())
+        }
+    }
+}
