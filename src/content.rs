@@ -139,14 +139,14 @@ impl Body {
     }
 }
 
-/// Bytes turned in one go: stays in the first-level cache, and is a bound on scratch memory.
-const SWAP_PIECE: usize = 32 * 1024;
-
 thread_local! {
+    /// Source bytes of one request on their way to being turned.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads whole blocks into scratch memory, turns them, and copies out what was asked for.
+/// Reads the whole blocks that cover the request, once (each read is checked chunk by chunk,
+/// so small pieces would check the same chunk again and again), turns them, and copies out
+/// what was asked for.
 fn read_swapped(
     store: &Store,
     extent: Extent,
@@ -155,38 +155,32 @@ fn read_swapped(
     out: &mut [u8],
 ) -> Result<(), ReadFailure> {
     let block = swap.block as u64;
-    let piece_len = SWAP_PIECE / swap.block * swap.block;
+    let start = from / block * block;
+    // Less than one block.
+    let skip = (from - start) as usize;
+    let needed = (skip + out.len()).next_multiple_of(swap.block);
+    if skip == 0 && needed == out.len() {
+        let read = store.read(extent, start, out);
+        let good = read
+            .as_ref()
+            .map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
+        swap.apply(&mut out[..good]);
+        return read.map_err(|failure| ReadFailure { good, ..failure });
+    }
     SCRATCH.with_borrow_mut(|scratch| {
-        scratch.resize(piece_len, 0);
-        let mut done = 0;
-        while done < out.len() {
-            let at = from + done as u64;
-            let start = at / block * block;
-            let skip = (at - start) as usize;
-            let needed = (skip + out.len() - done)
-                .next_multiple_of(swap.block)
-                .min(piece_len);
-            let piece = &mut scratch[..needed];
-            let usable = match store.read(extent, start, piece) {
-                Ok(()) => needed,
-                Err(failure) => {
-                    // Only whole blocks can be turned; what precedes them was asked for or not.
-                    let whole = failure.good / swap.block * swap.block;
-                    swap.apply(&mut piece[..whole]);
-                    let good = whole.saturating_sub(skip).min(out.len() - done);
-                    out[done..done + good].copy_from_slice(&piece[skip.min(whole)..][..good]);
-                    return Err(ReadFailure {
-                        good: done + good,
-                        ..failure
-                    });
-                }
-            };
-            swap.apply(&mut piece[..usable]);
-            let n = (usable - skip).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&piece[skip..skip + n]);
-            done += n;
+        if scratch.len() < needed {
+            scratch.resize(needed, 0);
         }
-        Ok(())
+        let blocks = &mut scratch[..needed];
+        let read = store.read(extent, start, blocks);
+        // Only whole blocks can be turned.
+        let whole = read
+            .as_ref()
+            .map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
+        swap.apply(&mut blocks[..whole]);
+        let good = whole.saturating_sub(skip).min(out.len());
+        out[..good].copy_from_slice(&blocks[skip.min(whole)..][..good]);
+        read.map_err(|failure| ReadFailure { good, ..failure })
     })
 }
 

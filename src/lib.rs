@@ -22,6 +22,7 @@ pub mod layout;
 pub mod load;
 pub mod model;
 pub mod naming;
+pub mod overrides;
 pub mod seal;
 pub mod source;
 pub mod store;
