@@ -430,6 +430,7 @@ fn write_inline(items: &[model::Value], indent: usize, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -455,7 +456,7 @@ mod tests {
             bytes.extend("x\u{1f600}\"\n\u{e9}".as_bytes());
             bytes.push(0xff);
         }
-        let mut text = Vec::new();
+        let mut text: Vec<u8> = Vec::new();
         let len = bytes.len() as u64;
         write_str(&bytes, 0, len, Mark::default(), &mut |t, _| {
             text.extend(t);
