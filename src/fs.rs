@@ -6,7 +6,7 @@
 use crate::content::{Body, Content};
 use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, View};
 use crate::model::{Extent, Model, Value};
-use crate::naming::{Catalog, file_stem};
+use crate::naming::Catalog;
 use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 pub mod live;
+mod sums;
 pub mod xattr;
 
 /// Arrays up to this many elements stand in `metadata.json` itself.
@@ -118,14 +119,14 @@ pub struct Parts {
 /// The file system.
 #[derive(Debug)]
 pub struct WeightFs {
-    parts: Parts,
+    parts: Arc<Parts>,
     layout: Layout,
     mtime: SystemTime,
     metadata: OnceLock<Arc<Text>>,
     /// One slot per metadata key, filled when its size is first asked for.
     values: Box<[OnceLock<Arc<Text>>]>,
-    /// `tensors.sfv` and `SHA256SUMS`, once somebody has asked for them.
-    sums: [OnceLock<Vec<u8>>; 2],
+    /// `SHA256SUMS` and `tensors.sfv`.
+    sums: [OnceLock<Arc<Text>>; 2],
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -166,7 +167,7 @@ impl WeightFs {
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
-            parts,
+            parts: Arc::new(parts),
         })
     }
 
@@ -190,7 +191,7 @@ impl WeightFs {
             verify,
             warnings,
             ..
-        } = &self.parts;
+        } = &*self.parts;
         document::Facts {
             model,
             catalog,
@@ -412,7 +413,7 @@ impl WeightFs {
 
     /// The content of a file.
     fn content(&self, node: Node) -> Result<Content<'_>, FsError> {
-        let Parts { model, catalog, .. } = &self.parts;
+        let Parts { model, catalog, .. } = &*self.parts;
         Ok(match node {
             Node::Dir(_) => return Err(FsError::IsDirectory),
             Node::Live(_) | Node::SourceName(_) => return Err(FsError::NotFound),
@@ -423,8 +424,8 @@ impl WeightFs {
                 head: (&[]).into(),
                 body: Body::Text(self.metadata_text()?),
             },
-            Node::Doc(Doc::Sha256Sums) => self.sums(true),
-            Node::Doc(Doc::Sfv) => self.sums(false),
+            Node::Doc(Doc::Sha256Sums) => self.sums(sums::Kind::Sha256)?,
+            Node::Doc(Doc::Sfv) => self.sums(sums::Kind::Sfv)?,
             Node::Meta(i) => self.value(i)?,
             Node::Source(i) => {
                 let len = model.shards[i as usize].len;
@@ -507,72 +508,17 @@ impl WeightFs {
     }
 
     /// `SHA256SUMS` or `tensors.sfv`.
-    fn sums(&self, sha256: bool) -> Content<'_> {
-        let bytes = self.sums[usize::from(sha256)].get_or_init(|| self.write_sums(sha256));
-        Content {
-            head: (&**bytes).into(),
-            body: Body::Empty,
-        }
+    fn sums(&self, kind: sums::Kind) -> Result<Content<'_>, FsError> {
+        let text = once(&self.sums[kind as usize], || {
+            let mut builder = Builder::new(&self.parts.model, &self.parts.store);
+            builder.lines(Arc::new(sums::Sums::new(Arc::clone(&self.parts), kind)))?;
+            Ok(builder.finish())
+        })?;
+        Ok(Content {
+            head: (&[]).into(),
+            body: Body::Text(text),
+        })
     }
-
-    fn write_sums(&self, sha256: bool) -> Vec<u8> {
-        let Parts {
-            model,
-            catalog,
-            store,
-            ..
-        } = &self.parts;
-        let mut out = Vec::new();
-        if sha256 {
-            for (i, shard) in model.shards.iter().enumerate() {
-                if let Some(digest) = store.source_sha256(i as u32) {
-                    sum_line(
-                        &digest,
-                        &[b"source/", &*file_stem(&shard.file, 0)].concat(),
-                        &mut out,
-                    );
-                }
-            }
-        }
-        for i in 0..catalog.len(model) {
-            let mounted = catalog.get(model, i);
-            let sum = document::is_stored_tensor(model, &mounted)
-                .then(|| store.tensor_checksum(mounted.source));
-            let Some(sum) = sum.flatten() else { continue };
-            let name = [
-                b"tensors/",
-                &*file_stem(mounted.name, document::LONGEST_SUFFIX),
-                b".bin",
-            ]
-            .concat();
-            match sum.sha256 {
-                Some(digest) if sha256 => sum_line(&digest, &name, &mut out),
-                _ if sha256 => {}
-                _ => {
-                    out.extend(&name);
-                    out.extend(format!(" {:08X}\n", sum.crc32).as_bytes());
-                }
-            }
-        }
-        out
-    }
-}
-
-/// A line of `sha256sum`: a backslash in the name is doubled and announced in front.
-fn sum_line(digest: &[u8], name: &[u8], out: &mut Vec<u8>) {
-    let escaped = name.contains(&b'\\');
-    if escaped {
-        out.push(b'\\');
-    }
-    out.extend(document::hex(digest).as_bytes());
-    out.extend(b"  ");
-    for &byte in name {
-        if byte == b'\\' {
-            out.push(b'\\');
-        }
-        out.push(byte);
-    }
-    out.push(b'\n');
 }
 
 /// The text in `slot`, made on first use. Two makers at once are harmless: the texts are equal.

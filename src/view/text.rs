@@ -52,6 +52,8 @@ enum Source {
     Literal(Vec<u8>),
     /// Bytes of a file, as a JSON string with its quotes (`quoted`) or verbatim.
     Str(Bytes),
+    /// Lines that are made one by one.
+    Lines(Arc<dyn Lines>),
     /// An array in a file, indented by `indent` spaces.
     Array {
         elem: ValueType,
@@ -67,6 +69,15 @@ enum Source {
 enum Bytes {
     File(Extent),
     Meta { model: Arc<Model>, index: usize },
+}
+
+/// Text made of entries that each can be written alone: a checksum list, a header.
+pub trait Lines: std::fmt::Debug + Send + Sync {
+    /// Number of entries.
+    fn count(&self) -> u64;
+
+    /// Appends entry `index`; always the same text for the same index.
+    fn write(&self, index: u64, out: &mut Vec<u8>);
 }
 
 /// What a writer of text pushes into: text, and the mark that holds after it.
@@ -153,6 +164,11 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Adds all of `lines`.
+    pub fn lines(&mut self, lines: Arc<dyn Lines>) -> io::Result<()> {
+        self.piece(Source::Lines(lines))
     }
 
     /// Adds a piece after writing it once, to learn its length and its marks.
@@ -259,6 +275,21 @@ impl Piece {
                 }
                 _ => Ok(()),
             },
+            Source::Lines(lines) => {
+                let mut text = Vec::new();
+                for index in mark.index..lines.count() {
+                    text.clear();
+                    lines.write(index, &mut text);
+                    let after = Mark {
+                        index: index + 1,
+                        ..Mark::default()
+                    };
+                    if sink(&text, after).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
             Source::Array {
                 elem,
                 count,

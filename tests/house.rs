@@ -1,0 +1,123 @@
+//! The walls of the house: which room may use which. Fails on a `use crate::` that breaks them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room -> rooms it may use. The reasons stand at the top of each room's file.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("bytes", &[]),
+    ("dtype", &[]),
+    ("model", &["dtype"]),
+    ("quant", &["dtype"]),
+    ("source", &["bytes"]),
+    ("format", &["bytes", "dtype", "model"]),
+    ("overrides", &["model"]),
+    ("naming", &["bytes", "dtype", "model"]),
+    ("seal", &["bytes", "model", "source"]),
+    ("store", &["bytes", "model", "seal", "source"]),
+    ("load", &["bytes", "dtype", "format", "model", "source"]),
+    ("content", &["dtype", "model", "quant", "store", "view"]),
+    (
+        "view",
+        &[
+            "bytes", "content", "dtype", "format", "model", "naming", "quant", "store",
+        ],
+    ),
+    ("layout", &["model", "naming", "view"]),
+    (
+        "fs",
+        &[
+            "bytes", "content", "layout", "model", "naming", "source", "store", "view",
+        ],
+    ),
+    ("fuse", &["fs", "layout", "store"]),
+];
+
+fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            rust_files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// The room a file belongs to: `src/format/gguf.rs` is of `format`.
+fn room(src: &Path, file: &Path) -> String {
+    let first = file.strip_prefix(src).unwrap().components().next().unwrap();
+    first
+        .as_os_str()
+        .to_str()
+        .unwrap()
+        .trim_end_matches(".rs")
+        .to_owned()
+}
+
+/// Names that follow `crate::` in code (comments and strings with it do not count).
+fn used_rooms(text: &str) -> Vec<String> {
+    let mut rooms = Vec::new();
+    for line in text.lines().filter(|l| !l.trim_start().starts_with("//")) {
+        let mut rest = line;
+        while let Some(at) = rest.find("crate::") {
+            rest = &rest[at + "crate::".len()..];
+            let name: String = rest
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            if !name.is_empty() {
+                rooms.push(name);
+            } else if let Some(list) = rest.strip_prefix('{') {
+                panic!("one room a line, please: crate::{{{list}");
+            }
+        }
+    }
+    rooms
+}
+
+#[test]
+fn no_room_uses_one_that_it_must_not_know() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rules: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    let mut broken = Vec::new();
+    for file in files {
+        let own = room(&src, &file);
+        if matches!(&*own, "lib" | "main" | "cli") {
+            continue;
+        }
+        let allowed = rules
+            .get(&*own)
+            .unwrap_or_else(|| panic!("the room {own} has no rule"));
+        for used in used_rooms(&fs::read_to_string(&file).unwrap()) {
+            if used != own && !allowed.contains(&&*used) {
+                broken.push(format!("{}: uses {used}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn only_the_fuse_room_knows_fuser() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    for file in files {
+        if room(&src, &file) == "fuse" {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+        for line in code {
+            assert!(!line.contains("fuser::"), "{}: {line}", file.display());
+        }
+    }
+}
