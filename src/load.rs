@@ -2,10 +2,28 @@
 //!
 //! Resolves directories, indexes, splits and shards; refuses what is not a model,
 //! and says what it is instead. Must not know names in the mount, views or FUSE.
+//!
+//! Paths found inside files (an index names its shards) are untrusted and never lead out of
+//! the model's directory; names are looked for beside the name the user gave, not beside
+//! what a symlink resolves to.
 
+use crate::format::{Detected, UNKNOWN};
 use crate::model::Model;
 use crate::source::{IoMode, Source};
+use file::{Opened, name_of};
 use std::path::{Path, PathBuf};
+
+mod assemble;
+mod directory;
+mod error;
+mod file;
+mod gguf;
+mod names;
+mod safetensors;
+#[cfg(test)]
+mod tests;
+
+pub use error::LoadError;
 
 /// An open model: what it is, and its files in the order of `model.shards`.
 #[derive(Debug)]
@@ -14,20 +32,73 @@ pub struct Loaded {
     pub model: Model,
     /// One source per shard.
     pub sources: Vec<Source>,
-    /// The file the seal is named after, symlinks not resolved: the file itself, the first
-    /// part of a split, or the index.
+    /// The file the seal is named after, absolute, symlinks not resolved: the file itself, the
+    /// first part of a split, or the index.
     pub entry: PathBuf,
 }
 
 /// Opens the model that `spec` names (contract section 1, MODEL).
-pub fn open(_spec: &Path, _io: IoMode) -> Result<Loaded, LoadError> {
-    unimplemented!()
+pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
+    let failed = |op| {
+        move |source| LoadError::Io {
+            file: spec.into(),
+            op,
+            source,
+        }
+    };
+    let kind = match std::fs::metadata(spec) {
+        Ok(metadata) => metadata.file_type(),
+        Err(e) => return Err(store_name(spec).unwrap_or_else(|| failed("open it")(e))),
+    };
+    if !kind.is_dir() {
+        let path = std::path::absolute(spec).map_err(failed("find it"))?;
+        return open_file(&path, io);
+    }
+    let directory = std::path::absolute(spec).map_err(failed("find it"))?;
+    let found = directory::find(&directory)?;
+    let mut loaded = open_file(&found.entry, io)?;
+    loaded
+        .model
+        .warnings
+        .extend(directory::ignored(&found.models, &loaded));
+    Ok(loaded)
 }
 
-/// Why a model could not be opened. The message names file, tensor or key, offset, expected, found.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// See `source`.
-    #[error(transparent)]
-    Source(#[from] crate::source::SourceError),
+/// `hf:ORG/NAME` and `ollama:NAME`, when no file is named so.
+fn store_name(spec: &Path) -> Option<LoadError> {
+    use std::os::unix::ffi::OsStrExt;
+    let stores: [(&[u8], _); 2] = [
+        (b"hf:", "the Hugging Face cache"),
+        (b"ollama:", "Ollama's store"),
+    ];
+    let bytes = spec.as_os_str().as_bytes();
+    let (_, store) = stores
+        .into_iter()
+        .find(|(prefix, _)| bytes.starts_with(prefix))?;
+    Some(LoadError::StoreName {
+        spec: spec.into(),
+        store,
+    })
+}
+
+/// Opens the model that `path`, which is no directory, leads to.
+fn open_file(path: &Path, io: IoMode) -> Result<Loaded, LoadError> {
+    let opened = file::open(path, io)?;
+    open_content(path, opened, io).map_err(|e| file::with_piece_hint(path, e))
+}
+
+fn open_content(path: &Path, opened: Opened, io: IoMode) -> Result<Loaded, LoadError> {
+    match opened.detected {
+        Detected::Gguf => gguf::open(path, opened.source, io),
+        Detected::Safetensors => safetensors::open(path, opened.source, io),
+        Detected::Json => safetensors::open_index(path, &opened.source, io),
+        // Nothing is recognised: let the reader whose file this claims to be say what is wrong.
+        Detected::Other(UNKNOWN) if name_of(path).ends_with(b".safetensors") => {
+            safetensors::open(path, opened.source, io)
+        }
+        Detected::Other(UNKNOWN) if name_of(path).ends_with(b".gguf") => {
+            gguf::open(path, opened.source, io)
+        }
+        Detected::Other(what) => Err(file::not_a_model(path, what)),
+    }
 }

@@ -1,0 +1,176 @@
+//! Which model a directory holds: its one index, else its one `model.safetensors`, else the
+//! one model in it.
+
+use super::error::{List, shown_name};
+use super::file;
+use super::names::{Part, is_index};
+use super::{LoadError, Loaded};
+use crate::format::Detected;
+use crate::source::IoMode;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::DirEntry;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// More entries than this are not looked through: then the model has to be named itself.
+const MOST_ENTRIES: usize = 20_000;
+
+/// What a directory leads to.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) entry: PathBuf,
+    /// Names of all files of the directory that look like models, the found one among them.
+    pub(super) models: Vec<Vec<u8>>,
+}
+
+/// Finds the one model in `directory`.
+pub(super) fn find(directory: &Path) -> Result<Found, LoadError> {
+    let listing = Listing::read(directory)?;
+    let candidates = match listing {
+        Listing { ref indexes, .. } if !indexes.is_empty() => indexes.clone(),
+        Listing { usual: true, .. } => vec![USUAL.to_vec()],
+        Listing { ref models, .. } => one_of_each_set(models),
+    };
+    match &*candidates {
+        [] => Err(LoadError::NoModel {
+            directory: directory.into(),
+            instead: listing.instead,
+        }),
+        [one] => {
+            let entry = directory.join(OsStr::from_bytes(one));
+            Ok(Found {
+                entry,
+                models: listing.models,
+            })
+        }
+        several => {
+            let models = several.iter().map(|name| shown_name(name)).collect();
+            Err(LoadError::SeveralModels {
+                directory: directory.into(),
+                models,
+            })
+        }
+    }
+}
+
+/// A warning about models of the directory that are not served.
+pub(super) fn ignored(models: &[Vec<u8>], loaded: &Loaded) -> Option<String> {
+    let served = |name: &Vec<u8>| loaded.model.shards.iter().any(|s| *s.file == **name);
+    let ignored: Vec<String> = models
+        .iter()
+        .filter(|name| !served(name))
+        .map(|name| shown_name(name))
+        .collect();
+    let by = shown_name(file::name_of(&loaded.entry));
+    (!ignored.is_empty()).then(|| {
+        format!(
+            "files of the directory that {by} does not lead to are ignored: {}",
+            List(&ignored)
+        )
+    })
+}
+
+/// The name of a checkpoint that is one file.
+const USUAL: &[u8] = b"model.safetensors";
+
+/// The files of a directory by what they are. Hidden files are passed over: they are the
+/// temporary files of copies under way.
+#[derive(Default)]
+struct Listing {
+    indexes: Vec<Vec<u8>>,
+    /// Whether there is a [`USUAL`] one, whatever is in it.
+    usual: bool,
+    models: Vec<Vec<u8>>,
+    /// What else might have been meant, in words.
+    instead: Vec<String>,
+}
+
+impl Listing {
+    fn read(directory: &Path) -> Result<Listing, LoadError> {
+        let failed = |source| LoadError::Io {
+            file: directory.into(),
+            op: "list it",
+            source,
+        };
+        let mut entries: Vec<DirEntry> = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            entries.push(entry.map_err(failed)?);
+            if entries.len() > MOST_ENTRIES {
+                let problem = format!("has over {MOST_ENTRIES} entries; name the model in it");
+                return Err(LoadError::Set {
+                    file: directory.into(),
+                    problem,
+                });
+            }
+        }
+        entries.sort_by_key(DirEntry::file_name);
+        let mut listing = Listing::default();
+        for entry in entries {
+            let name = entry.file_name();
+            if !name.as_bytes().starts_with(b".") {
+                listing.add(name.as_bytes(), &entry.path());
+            }
+        }
+        Ok(listing)
+    }
+
+    fn add(&mut self, name: &[u8], path: &Path) {
+        if is_index(name) {
+            self.indexes.push(name.into());
+            return;
+        }
+        self.usual |= name == USUAL;
+        let instead = match file::open(path, IoMode::Pread).map(|opened| opened.detected) {
+            Ok(Detected::Gguf | Detected::Safetensors) => {
+                self.models.push(name.into());
+                return;
+            }
+            Ok(Detected::Json) => "JSON text",
+            Ok(Detected::Other(what)) => what,
+            Err(LoadError::Unfinished { .. }) => "a download that did not finish",
+            Err(LoadError::NotAFile { .. }) => return,
+            Err(_) => "a link to nothing or not readable",
+        };
+        if sounds_like_model(name) {
+            self.instead
+                .push(format!("{} is {instead}", shown_name(name)));
+        }
+    }
+}
+
+fn sounds_like_model(name: &[u8]) -> bool {
+    const ENDINGS: [&[u8]; 9] = [
+        b".gguf",
+        b".safetensors",
+        b".bin",
+        b".pt",
+        b".pth",
+        b".ckpt",
+        b".onnx",
+        b".h5",
+        b".incomplete",
+    ];
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// One name for each model: of files that are parts of one set the first.
+fn one_of_each_set(models: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut sets: BTreeMap<(&[u8], u64, &[u8]), (u64, &Vec<u8>)> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for name in models {
+        match Part::parse(name) {
+            Some(part) => {
+                let key = (part.prefix, part.count, part.suffix);
+                let first = sets.entry(key).or_insert((part.number, name));
+                if part.number < first.0 {
+                    *first = (part.number, name);
+                }
+            }
+            None => alone.push(name.clone()),
+        }
+    }
+    alone.extend(sets.into_values().map(|(_, name)| name.clone()));
+    alone.sort_unstable();
+    alone
+}
