@@ -3,12 +3,25 @@
 //! Bytes are copied out, so what a checksum saw is what is served. Must not know
 //! what the bytes mean.
 
+mod direct;
+mod identity;
+mod mapping;
+mod sigbus;
+
+pub use identity::{Identity, Timestamp, timestamp};
+
 use crate::bytes::ReadAt;
+use direct::Direct;
+use identity::{Baseline, Names, Verdict};
+use mapping::Mapping;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// Where bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,6 +46,14 @@ pub enum SourceError {
         /// What differs, with both values.
         what: String,
     },
+    /// A directory, device, pipe or socket.
+    #[error("{file}: is {kind}, not a regular file")]
+    NotAFile {
+        /// Which file.
+        file: String,
+        /// What it is instead, with its article.
+        kind: &'static str,
+    },
     /// The operating system said no.
     #[error("{file}: {op}: {source}")]
     Io {
@@ -45,61 +66,319 @@ pub enum SourceError {
     },
 }
 
+/// How often, and how far apart, a change time that nothing explains is looked at again.
+/// A rename sets it just before the names move; only a modification stays unexplained.
+const SECOND_LOOKS: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+
 /// An open, read-only source file.
 #[derive(Debug)]
-pub struct Source {}
+pub struct Source {
+    file: File,
+    path: PathBuf,
+    canonical: PathBuf,
+    opened: Identity,
+    modified: SystemTime,
+    mapping: Option<Mapping>,
+    direct: Direct,
+    /// Change time of the baseline, for a look without the lock.
+    ctime: AtomicI64,
+    baseline: Mutex<Baseline>,
+    /// Set once, when the content is found to have changed.
+    changed: OnceLock<String>,
+}
 
-#[allow(unused_variables, missing_docs, reason = "stub")]
 impl Source {
     /// Opens `path` (regular files only, O_CLOEXEC) and remembers its identity.
     pub fn open(path: &Path, io: IoMode) -> Result<Source, SourceError> {
-        unimplemented!()
+        let fail = |op: &str| {
+            let (file, op) = (path.display().to_string(), op.to_owned());
+            move |source| SourceError::Io { file, op, source }
+        };
+        let regular = |kind: FileType| match not_a_file(kind) {
+            Some(kind) => Err(SourceError::NotAFile {
+                file: path.display().to_string(),
+                kind,
+            }),
+            None => Ok(()),
+        };
+        // Before opening too, since opening a device can do things.
+        regular(std::fs::metadata(path).map_err(fail("open"))?.file_type())?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(path)
+            .map_err(fail("open"))?;
+        let about = file.metadata().map_err(fail("stat"))?;
+        regular(about.file_type())?;
+        let opened = Identity::of(&about);
+
+        let path = std::path::absolute(path).map_err(fail("absolute path"))?;
+        let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let map = match io {
+            IoMode::Pread => false,
+            IoMode::Mmap => true,
+            IoMode::Auto => !mapping::is_remote(&file),
+        };
+        let mapping = match usize::try_from(opened.size) {
+            Ok(len) if map && len > 0 => match Mapping::new(&file, len) {
+                Ok(mapping) => Some(mapping),
+                Err(_) if io == IoMode::Auto => None, // e.g. a file system without mmap
+                Err(e) => return Err(fail("mmap")(e)),
+            },
+            _ => None,
+        };
+        let names = Names::look(&path, &file);
+        Ok(Source {
+            modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            ctime: AtomicI64::new(opened.ctime_nanos()),
+            baseline: Mutex::new(Baseline {
+                identity: opened,
+                names,
+                notes: Vec::new(),
+            }),
+            changed: OnceLock::new(),
+            direct: Direct::default(),
+            file,
+            path,
+            canonical,
+            opened,
+            mapping,
+        })
     }
+
     /// The path it was opened by, made absolute but with symlinks kept.
     pub fn path(&self) -> &Path {
-        unimplemented!()
+        &self.path
     }
+
     /// File name of [`Source::path`].
     pub fn file_name(&self) -> &OsStr {
-        unimplemented!()
+        self.path.file_name().unwrap_or(self.path.as_os_str())
     }
+
     /// Symlinks resolved, at open.
     pub fn canonical_path(&self) -> &Path {
-        unimplemented!()
+        &self.canonical
     }
+
     /// Size at open; it never changes afterwards.
     pub fn len(&self) -> u64 {
-        unimplemented!()
+        self.opened.size
     }
+
+    /// Whether the file was empty at open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Modification time at open.
     pub fn mtime(&self) -> SystemTime {
-        unimplemented!()
+        self.modified
     }
-    /// Which mode `Auto` came to.
+
+    /// Which mode `Auto` came to; [`IoMode::Pread`] as well once the mapping was lost.
     pub fn io(&self) -> IoMode {
-        unimplemented!()
+        match &self.mapping {
+            Some(mapping) if !mapping.lost() => IoMode::Mmap,
+            _ => IoMode::Pread,
+        }
     }
+
+    /// The identity at open, with what harmless changes made of it since.
+    pub fn identity(&self) -> Identity {
+        self.baseline().identity
+    }
+
     /// Copies bytes out, through the mapping or `pread`. Does not look at the identity.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {
-        unimplemented!()
+        self.bounds(offset, out.len())?;
+        if let Some(mapping) = &self.mapping
+            && let Ok(from) = usize::try_from(offset)
+            && mapping.copy(from, out)
+        {
+            return Ok(());
+        }
+        self.pread(offset, out)
     }
+
     /// As `read_at` but always by `pread`, past the mapping: for a second look.
     pub fn reread_at(&self, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {
-        unimplemented!()
+        self.bounds(offset, out.len())?;
+        self.pread(offset, out)
     }
+
+    /// As `reread_at` but past the page cache as well, from the device. `Ok(false)`, and
+    /// nothing promised about `out`, where the file system cannot do that.
+    pub fn reread_direct(&self, offset: u64, out: &mut [u8]) -> Result<bool, SourceError> {
+        self.bounds(offset, out.len())?;
+        self.direct
+            .read_at(&self.file, offset, out)
+            .map_err(|e| self.read_failed("direct read", offset, out.len(), e))
+    }
+
     /// ESTALE rule of contract section 5: compares fstat with the identity at open.
     /// Renames, unlinks, chmods and links are noted, not errors. Sticky once it failed.
+    /// One fstat and no lock while nothing happened.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
-        unimplemented!()
+        if let Some(what) = self.changed.get() {
+            return Err(self.changed_error(what));
+        }
+        let now = self.stat()?;
+        if now.size == self.opened.size
+            && now.mtime == self.opened.mtime
+            && now.ctime_nanos() == self.ctime.load(Ordering::Acquire)
+        {
+            return Ok(());
+        }
+        self.judge()
     }
+
+    /// Whether the content is known to have changed. No system call.
+    pub fn is_changed(&self) -> bool {
+        self.changed.get().is_some()
+    }
+
     /// Whether `check_unchanged` ever noted a harmless change (renamed, unlinked, ...), in words.
     pub fn notes(&self) -> Vec<String> {
-        unimplemented!()
+        self.baseline().notes.clone()
     }
+
+    /// The open file.
     pub fn file(&self) -> &File {
-        unimplemented!()
+        &self.file
+    }
+
+    /// Something about the file differs: find out what, one thread at a time.
+    fn judge(&self) -> Result<(), SourceError> {
+        let mut baseline = self.baseline();
+        let mut looks = 0;
+        loop {
+            let now = self.stat()?;
+            let names = Names::look(&self.path, &self.file);
+            match baseline.judge(&now, &names) {
+                Verdict::Same => return Ok(()),
+                Verdict::Harmless(what) => {
+                    for what in what {
+                        if !baseline.notes.contains(&what) && baseline.notes.len() < NOTES {
+                            log::warn!(
+                                "{}: {what}; the open file is still served",
+                                self.path.display()
+                            );
+                            baseline.notes.push(what);
+                        }
+                    }
+                    baseline.identity = now;
+                    baseline.names = names;
+                    self.ctime.store(now.ctime_nanos(), Ordering::Release);
+                    return Ok(());
+                }
+                Verdict::Unexplained if looks < SECOND_LOOKS => {
+                    looks += 1;
+                    std::thread::sleep(BETWEEN_LOOKS);
+                }
+                Verdict::Unexplained => {
+                    let (old, new) = (baseline.identity.ctime, now.ctime);
+                    return Err(self.latch(format!(
+                        "change time was {}, is {}, and neither a link, mode, owner nor name explains it",
+                        timestamp(old),
+                        timestamp(new)
+                    )));
+                }
+                Verdict::Changed(what) => return Err(self.latch(what)),
+            }
+        }
+    }
+
+    fn latch(&self, what: String) -> SourceError {
+        if self.changed.set(what).is_ok()
+            && let Some(what) = self.changed.get()
+        {
+            log::error!(
+                "{}: changed since it was opened: {what}",
+                self.path.display()
+            );
+        }
+        self.changed_error(self.changed.get().map_or("", String::as_str))
+    }
+
+    fn changed_error(&self, what: &str) -> SourceError {
+        SourceError::Changed {
+            file: self.path.display().to_string(),
+            what: what.to_owned(),
+        }
+    }
+
+    fn stat(&self) -> Result<Identity, SourceError> {
+        Identity::now(&self.file).map_err(|source| SourceError::Io {
+            file: self.path.display().to_string(),
+            op: "stat".to_owned(),
+            source,
+        })
+    }
+
+    fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bounds(&self, offset: u64, len: usize) -> Result<(), SourceError> {
+        if offset
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= self.len())
+        {
+            return Ok(());
+        }
+        let past = io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("past the end, the file has {} bytes", self.len()),
+        );
+        Err(self.read_failed("read", offset, len, past))
+    }
+
+    fn pread(&self, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {
+        let mut done = 0;
+        while done < out.len() {
+            match self.file.read_at(&mut out[done..], offset + done as u64) {
+                Ok(0) => {
+                    // Inside the size at open, so the file has shrunk, or its server lies.
+                    self.check_unchanged()?;
+                    let short = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends early");
+                    return Err(self.read_failed("read", offset, out.len(), short));
+                }
+                Ok(got) => done += got,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.read_failed("read", offset, out.len(), e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_failed(&self, verb: &str, offset: u64, len: usize, source: io::Error) -> SourceError {
+        SourceError::Io {
+            file: self.path.display().to_string(),
+            op: format!("{verb} of {len} bytes at {offset}"),
+            source,
+        }
+    }
+}
+
+/// Notes kept per source; somebody may chmod it for ever.
+const NOTES: usize = 32;
+
+/// What a file is that is not a regular one.
+fn not_a_file(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_fifo() {
+        Some("a named pipe")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else if kind.is_block_device() {
+        Some("a block device")
+    } else {
+        Some("a character device")
     }
 }
 
@@ -107,7 +386,12 @@ impl ReadAt for Source {
     fn len(&self) -> u64 {
         Source::len(self)
     }
+
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         Source::read_at(self, offset, out).map_err(io::Error::other)
     }
 }
+
+#[cfg(test)]
+#[path = "source/tests.rs"]
+mod tests;

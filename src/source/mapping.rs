@@ -1,0 +1,153 @@
+//! The mapping of a source file, and what the system says about mapping it.
+//!
+//! Bytes are copied out under the guard of [`super::sigbus`]; no reference into the
+//! mapping leaves this file, since another process may write to it at any time.
+#![allow(unsafe_code)]
+
+use super::sigbus::Slot;
+use memmap2::{Mmap, MmapOptions};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// A read-only shared mapping of a whole file.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    // Before `map`, since fields drop in order: an address range must leave the guard's
+    // table before somebody else can get it.
+    slot: Slot,
+    map: Mmap,
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`; `len` is not 0.
+    pub(super) fn new(file: &File, len: usize) -> io::Result<Mapping> {
+        // SAFETY: the mapping is only ever read by `copy`, through raw pointers, and never
+        // seen as a slice: changes made by other processes cannot break a reference.
+        let map = unsafe { MmapOptions::new().len(len).map(file)? };
+        let slot = Slot::take(map.as_ptr() as usize, len)?;
+        Ok(Mapping { slot, map })
+    }
+
+    /// Whether a page could not be had.
+    pub(super) fn lost(&self) -> bool {
+        self.slot.lost()
+    }
+
+    /// Copies from `offset` on into `out`. False when a page could not be had, now or
+    /// before: then `out` holds nothing of worth, and never will.
+    pub(super) fn copy(&self, offset: usize, out: &mut [u8]) -> bool {
+        let inside = offset
+            .checked_add(out.len())
+            .is_some_and(|end| end <= self.map.len());
+        if !inside || self.slot.lost() {
+            return false;
+        }
+        // SAFETY: the source range lies inside the mapping (checked above), `out` is a live
+        // exclusive slice that cannot overlap it. The mapped bytes may change meanwhile;
+        // memcpy does not mind and nobody assumes they hold still. A page that is gone
+        // raises SIGBUS, which the guard turns into zeros and the mark checked below.
+        unsafe {
+            let from = self.map.as_ptr().add(offset);
+            libc::memcpy(out.as_mut_ptr().cast(), from.cast(), out.len());
+        }
+        !self.slot.lost()
+    }
+}
+
+/// File systems whose bytes come from another machine or process: a missing page
+/// there is a matter of seconds, and a mapping faults page by page.
+/// Numbers from Linux `uapi/linux/magic.h` and the projects' own headers.
+const REMOTE: &[u32] = &[
+    0x6573_5546, // FUSE, virtiofs
+    0x0000_6969, // NFS
+    0x0000_517B, // SMB
+    0xFF53_4D42, // CIFS
+    0xFE53_4D42, // SMB2
+    0x0102_1997, // 9P
+    0x00C3_6400, // Ceph
+    0x5346_414F, // AFS (OpenAFS)
+    0x6B41_4653, // AFS (kernel)
+    0x7375_7245, // Coda
+    0x0000_564C, // NCP
+    0x0BD0_0BD0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x2003_0528, // OrangeFS
+    0x786F_4256, // VirtualBox shared folder
+    0xBACB_ACBC, // VMware shared folder
+    0x7461_636F, // OCFS2
+    0x0116_1970, // GFS2
+    0x6163_6673, // ACFS
+    0xAAD7_AAEA, // PanFS
+];
+
+/// Whether `file` lies on a network or FUSE file system.
+pub(super) fn is_remote(file: &File) -> bool {
+    // SAFETY: statfs is a C struct for which all zeros is valid; fstatfs gets a live
+    // descriptor and a pointer to it.
+    let kind = unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        if libc::fstatfs(file.as_raw_fd(), &mut about) != 0 {
+            return true; // unknown: the careful way
+        }
+        about.f_type
+    };
+    // The field's width and sign differ between architectures; the numbers have 32 bits.
+    REMOTE.contains(&(kind as u32))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn copies_what_is_there() {
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+        let map = Mapping::new(&file_of(&bytes), bytes.len()).unwrap();
+        let mut out = vec![0; 5000];
+        assert!(map.copy(4999, &mut out));
+        assert_eq!(out, bytes[4999..9999]);
+        assert!(!map.copy(5001, &mut out), "one byte past the end");
+        assert!(!map.copy(usize::MAX, &mut out));
+    }
+
+    #[test]
+    fn a_lost_page_is_told_and_stays_told() {
+        let file = file_of(&[7; 16384]);
+        let map = Mapping::new(&file, 16384).unwrap();
+        let mut out = [0; 100];
+        assert!(map.copy(12_000, &mut out));
+        file.set_len(4096).unwrap();
+        assert!(!map.copy(12_000, &mut out));
+        file.set_len(16384).unwrap();
+        assert!(
+            !map.copy(12_000, &mut out),
+            "a patched page must never be served"
+        );
+        assert!(!map.copy(0, &mut out), "nor anything else of this mapping");
+    }
+
+    #[test]
+    fn losing_one_mapping_leaves_the_others() {
+        let a = file_of(&[1; 8192]);
+        let b = file_of(&[2; 8192]);
+        let (map_a, map_b) = (
+            Mapping::new(&a, 8192).unwrap(),
+            Mapping::new(&b, 8192).unwrap(),
+        );
+        a.set_len(0).unwrap();
+        let mut out = [0; 8192];
+        assert!(!map_a.copy(0, &mut out));
+        assert!(map_b.copy(0, &mut out));
+        assert_eq!(out, [2; 8192]);
+    }
+}
