@@ -6,8 +6,8 @@
 //! stays at a few words per [`STRIDE`] bytes of text, whatever the file holds.
 
 use crate::bytes::ReadAt;
-use crate::format::gguf::array::{ArrayReader, Item};
-use crate::model::{self, Array, Encoding, Extent, Model, ValueType};
+use crate::format::gguf::array::{ArrayReader, Item, Position};
+use crate::model::{self, Array, Extent, Model};
 use crate::store::Store;
 use crate::view::json;
 use std::io;
@@ -54,14 +54,8 @@ enum Source {
     Str(Bytes),
     /// Lines that are made one by one.
     Lines(Arc<dyn Lines>),
-    /// An array in a file, indented by `indent` spaces.
-    Array {
-        elem: ValueType,
-        count: u64,
-        extent: Extent,
-        encoding: Encoding,
-        indent: usize,
-    },
+    /// An array in a file: which, in which shard, indented by how many spaces.
+    Array(Array, u32, usize),
 }
 
 /// The bytes of a string, wherever they are.
@@ -139,20 +133,8 @@ impl<'a> Builder<'a> {
                 self.piece(Source::Str(bytes))?;
                 self.literal("\"");
             }
-            model::Value::Array(Array::Span {
-                elem,
-                count,
-                extent,
-                encoding,
-            }) => {
-                let (elem, count, extent, encoding) = (*elem, *count, *extent, *encoding);
-                self.piece(Source::Array {
-                    elem,
-                    count,
-                    extent,
-                    encoding,
-                    indent,
-                })?;
+            model::Value::Array(array @ Array::Span { extent, .. }) => {
+                self.piece(Source::Array(array.clone(), extent.shard, indent))?;
             }
             model::Value::Array(Array::Inline { items, .. }) => {
                 let mut out = Vec::new();
@@ -290,16 +272,8 @@ impl Piece {
                 }
                 Ok(())
             }
-            Source::Array {
-                elem,
-                count,
-                extent,
-                encoding,
-                indent,
-            } => {
-                let shard = store.shard(extent.shard);
-                let reader = ArrayReader::new(&shard, *elem, *count, *extent, *encoding);
-                write_array(reader, *count, extent.offset, mark, *indent, sink)
+            Source::Array(array, shard, indent) => {
+                write_array(&store.shard(*shard), array, mark, *indent, sink)
             }
         }
     }
@@ -369,20 +343,32 @@ fn whole_characters(bytes: &[u8]) -> usize {
 
 /// Writes `[`, the elements one to a line, and `]`.
 fn write_array(
-    mut reader: ArrayReader<'_>,
-    count: u64,
-    start: u64,
+    file: &dyn ReadAt,
+    array: &Array,
     mark: Mark,
     indent: usize,
     sink: &mut Sink<'_>,
 ) -> io::Result<()> {
+    let Array::Span {
+        elem,
+        count,
+        extent,
+        encoding,
+    } = *array
+    else {
+        return Ok(());
+    };
     if count == 0 {
         let _ = sink(b"[]", Mark::default());
         return Ok(());
     }
     let pad = " ".repeat(indent + 2);
+    let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
     if mark.index > 0 {
-        reader.resume(mark.index, start + mark.used);
+        reader = reader.resume(Position {
+            index: mark.index,
+            offset: extent.offset + mark.used,
+        });
     }
     let mut text = Vec::new();
     let mut index = mark.index;
@@ -390,14 +376,29 @@ fn write_array(
         text.clear();
         text.extend(if index == 0 { &b"[\n"[..] } else { b",\n" });
         text.extend(pad.as_bytes());
-        write_item(item, indent + 2, &mut text)?;
+        match item {
+            Item::Value(value) => text.extend(json::scalar(&value).unwrap_or_default().as_bytes()),
+            Item::Str(bytes) => write_quoted(bytes, &mut text),
+            Item::Array(inner) => {
+                write_array(
+                    file,
+                    &inner,
+                    Mark::default(),
+                    indent + 2,
+                    &mut |inner, _| {
+                        text.extend(inner);
+                        ControlFlow::Continue(())
+                    },
+                )?;
+            }
+        }
         index += 1;
         if index == count {
             text.push(b'\n');
             text.extend(&pad.as_bytes()[2..]);
             text.push(b']');
         }
-        let used = reader.position() - start;
+        let used = reader.position().offset - extent.offset;
         if sink(
             &text,
             Mark {
@@ -409,28 +410,6 @@ fn write_array(
         .is_break()
         {
             break;
-        }
-    }
-    Ok(())
-}
-
-fn write_item(item: Item<'_>, indent: usize, out: &mut Vec<u8>) -> io::Result<()> {
-    match item {
-        Item::Value(value) => out.extend(json::scalar(&value).unwrap_or_default().as_bytes()),
-        Item::Str(bytes) => write_quoted(&bytes, out),
-        Item::Array { reader, count } => {
-            let start = reader.position();
-            write_array(
-                reader,
-                count,
-                start,
-                Mark::default(),
-                indent,
-                &mut |text, _| {
-                    out.extend(text);
-                    ControlFlow::Continue(())
-                },
-            )?;
         }
     }
     Ok(())
