@@ -7,6 +7,7 @@ use clap::{
     ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
     about = "Mount a model's weights: every tensor of a GGUF or safetensors model is a checked, read-only file",
     after_help = "A first argument that is no command is a MODEL to mount: weightfs gemma.gguf /mnt/g\n\
         To mount a file named like a command, write ./ls or mount ls.",
+    override_usage = "weightfs MODEL MOUNTPOINT [-o OPT[,OPT]...]\n       weightfs COMMAND ...",
     disable_help_subcommand = true,
     max_term_width = 100
 )]
@@ -294,6 +296,18 @@ pub(crate) enum End {
     Wrong(anyhow::Error),
 }
 
+/// The definitions, with the table of `-o` where it is looked for.
+pub(crate) fn definitions() -> clap::Command {
+    let mut help = String::from("Options for -o:\n");
+    for line in options::TABLE {
+        let _ = writeln!(help, "  {}\n      {}; default: {}", line.form, line.help, line.default);
+    }
+    help.push_str(
+        "What mount(8) passes (ro, rw, nosuid, noatime, defaults, x-*, ...) is accepted; the mount is read-only.",
+    );
+    Cli::command().mut_subcommand("mount", |mount| mount.after_help(help))
+}
+
 /// Understands a command line. A first argument that is no command name starts the arguments
 /// of `mount`, which makes us a mount(8) helper: `weightfs SRC DIR -o rw,nosuid`.
 pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
@@ -306,7 +320,7 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
         Some(first) if is_command(first) || is_top_level_flag(first) => {}
         Some(_) => argv.insert(1, "mount".into()),
     }
-    let matches = Cli::command()
+    let matches = definitions()
         .try_get_matches_from(argv)
         .map_err(from_clap)?;
     let cli = Cli::from_arg_matches(&matches).map_err(from_clap)?;

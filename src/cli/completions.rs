@@ -1,9 +1,8 @@
 //! `weightfs completions`: scripts made from the argument definitions.
 
-use super::args::{Cli, CompletionsArgs, Shell};
+use super::args::{self, CompletionsArgs, Shell};
 use super::exit::Exit;
 use anyhow::Result;
-use clap::CommandFactory;
 use std::io::{self, Write};
 
 pub(crate) fn run(args: &CompletionsArgs) -> Result<Exit> {
@@ -13,7 +12,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> Result<Exit> {
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
-    clap_complete::generate(shell, &mut Cli::command(), "weightfs", &mut script);
+    clap_complete::generate(shell, &mut args::definitions(), "weightfs", &mut script);
     let mut out = io::stdout().lock();
     out.write_all(&script)?;
     out.flush()?;
