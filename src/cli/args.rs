@@ -80,7 +80,7 @@ pub(crate) struct MountArgs {
     #[arg(long, id = "set", value_name = "KEY=JSON|KEY=@FILE", action = ArgAction::Append)]
     set: Vec<OsString>,
     /// As like= in -o, the value taken as it is
-    #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append)]
+    #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append, hide = true)]
     like: Vec<OsString>,
     /// Write a line to file descriptor N when the mount is ready, then close it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
@@ -207,7 +207,7 @@ pub(crate) struct MapArgs {
     #[command(flatten)]
     pub(crate) names: NameArgs,
     /// Derive the names from a second model
-    #[arg(long, value_name = "REF")]
+    #[arg(long, value_name = "REF", hide = true)]
     pub(crate) like: Option<PathBuf>,
     /// Print a map file that map=FILE reads
     #[arg(long)]
@@ -300,7 +300,11 @@ pub(crate) enum End {
 pub(crate) fn definitions() -> clap::Command {
     let mut help = String::from("Options for -o:\n");
     for line in options::TABLE {
-        let _ = writeln!(help, "  {}\n      {}; default: {}", line.form, line.help, line.default);
+        let _ = writeln!(
+            help,
+            "  {}\n      {}; default: {}",
+            line.form, line.help, line.default
+        );
     }
     help.push_str(
         "What mount(8) passes (ro, rw, nosuid, noatime, defaults, x-*, ...) is accepted; the mount is read-only.",

@@ -2,14 +2,16 @@
 //! rooms for loading, names, seals and bytes.
 
 use super::args::NameArgs;
-use super::options::Options;
-use anyhow::{Result, bail};
+use super::exit::Failure;
+use super::options::{Options, Override, SetValue};
+use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weightfs::load::{self, Loaded};
 use weightfs::model::Model;
 use weightfs::naming::Catalog;
+use weightfs::overrides::{self, Setting};
 use weightfs::source::IoMode;
 use weightfs::store::{Store, Verify};
 use weightfs::view::document::Facts;
@@ -55,23 +57,47 @@ pub(crate) fn open_like(model: &Path, names: &NameArgs, like: Option<&Path>) -> 
 
 /// Opens a model as the options say.
 pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> {
-    let loaded = load(model, options.io)?;
+    if options.like.is_some() {
+        bail!("like=: this version cannot derive names from a second model; map=FILE takes a map file");
+    }
+    let mut loaded = load(model, options.io)?;
+    for setting in &options.set {
+        override_key(&mut loaded.model, setting)?;
+    }
     let catalog = catalog(&loaded.model, &options.map)?;
     let entry = loaded.entry.clone();
     let (model, store) = store(loaded, options)?;
+    let mut warnings = Vec::new();
+    if options.dtype.is_some() {
+        warnings.push("dtype= has no effect: this version makes no hf/ directory".into());
+    }
     Ok(Opened {
         model,
         catalog,
         store,
         entry,
         verify: options.verify,
-        warnings: Vec::new(),
+        warnings,
     })
 }
 
 /// Opens the files of a model.
 pub(crate) fn load(model: &Path, io: IoMode) -> Result<Loaded> {
     Ok(load::open(model, io)?)
+}
+
+/// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot
+/// be read is a failure.
+fn override_key(model: &mut Model, wanted: &Override) -> Result<()> {
+    let setting = match &wanted.value {
+        SetValue::Json(json) => Setting::Json(json.clone()),
+        SetValue::File(file) => Setting::Verbatim(
+            std::fs::read(file)
+                .with_context(|| format!("set={}: {}", wanted.key, file.display()))?,
+        ),
+    };
+    overrides::set(model, &wanted.key, &setting)
+        .map_err(|error| Failure::usage(format!("-o {error}")))
 }
 
 fn catalog(_model: &Model, map: &[OsString]) -> Result<Catalog> {

@@ -26,7 +26,7 @@ const SYNOPSIS: &[&str] = &[
     "weightfs ls|info MODEL [--json]",
     "weightfs cat MODEL TENSOR [--as FORM]",
     "weightfs seal|verify MODEL...",
-    "weightfs map MODEL [--map M] [--like REF] [--json]",
+    "weightfs map MODEL [--map M] [--json]",
     "weightfs status MOUNTPOINT [--json]",
     "weightfs completions bash|zsh|fish",
 ];

@@ -42,9 +42,8 @@ pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
         .flat_map(|s| [s.path(), s.canonical_path()]);
     mountpoint::refuse_own_files(&point, files.chain([opened.entry.as_path()]))?;
     preflight::check(options.allow_other)?;
-    warn(&opened, &args.model);
-
     let mount_options = mount_options(&opened, &options);
+    let warnings = warnings(&opened, &args.model);
     let fs = WeightFs::new(parts(opened, log.as_deref()))?;
     unmount_on_panic(Arc::clone(&stage));
     if !stage.begin_mounting() {
@@ -60,6 +59,7 @@ pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
     } else {
         None
     };
+    warnings.iter().for_each(|text| exit::say(text));
     std::env::set_current_dir("/").context("/")?;
     ready
         .announce()
@@ -148,35 +148,37 @@ fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
     }
 }
 
-/// Says on stderr and in the log what the user should know although the mount comes about.
-fn warn(opened: &Opened, model: &Path) {
+/// Logs what the user should know although the mount comes about, and returns what of it is
+/// said on stderr.
+fn warnings(opened: &Opened, model: &Path) -> Vec<String> {
     let name = model.display();
+    let mut said = Vec::new();
     if !opened.store.is_sealed() {
-        let text = format!(
-            "{name} is not sealed: what a chunk holds when first read is trusted, later reads are compared with it \
-             (weightfs seal {name} seals it)"
-        );
-        exit::say(&text);
-        log::warn!("{text}");
+        said.push(format!(
+            "{name} is not sealed: what a chunk holds when first read is trusted, later reads are \
+             compared with it (weightfs seal {name} seals it)"
+        ));
     }
-    let warnings: Vec<_> = opened
+    let all: Vec<&String> = opened
         .model
         .warnings
         .iter()
         .chain(opened.catalog.warnings())
         .chain(&opened.warnings)
         .collect();
-    for warning in &warnings {
-        log::warn!("{warning}");
-    }
-    match &warnings[..] {
+    match all[..] {
         [] => {}
-        [only] => exit::say(&format!("{name}: {only}")),
-        many => exit::say(&format!(
+        [only] => said.push(format!("{name}: {only}")),
+        _ => said.push(format!(
             "{name}: {}, see model.json in the mount",
-            plural(many.len(), "warning")
+            plural(all.len(), "warning")
         )),
     }
+    if all.len() > 1 {
+        all.iter().for_each(|warning| log::warn!("{warning}"));
+    }
+    said.iter().for_each(|text| log::warn!("{text}"));
+    said
 }
 
 /// How far we are, for a signal or a panic to do the right thing.

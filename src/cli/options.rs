@@ -89,12 +89,10 @@ pub(crate) struct Line {
     pub(crate) help: &'static str,
 }
 
-/// Every option of ours, in the order of the manual.
+/// Every option of ours that has an effect, in the order of the manual.
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Line] = &[
     Line { form: "map=none|hf|gguf|FILE", default: "none", help: "names in the mount: as stored, of Hugging Face, of GGUF, or by a map file; repeated: stages" },
-    Line { form: "like=REF", default: "none", help: "derive the names from a second model's names and shapes" },
-    Line { form: "dtype=bf16|f16|f32", default: "bf16 where quantised, else stored", help: "dtype of hf/model.safetensors" },
     Line { form: "verify=always|once|off", default: "always", help: "check the bytes of every request that reaches the daemon, each chunk's first, or never" },
     Line { form: "seal=auto|require|none|FILE", default: "auto", help: "auto: the seal beside the model, else the one in the cache, else trust on first use; require: refuse an unsealed model; none: ignore any seal" },
     Line { form: "on_corruption=eio|log", default: "eio", help: "log serves damaged bytes and says so loudly, for forensics" },
