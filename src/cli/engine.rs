@@ -58,7 +58,9 @@ pub(crate) fn open_like(model: &Path, names: &NameArgs, like: Option<&Path>) -> 
 /// Opens a model as the options say.
 pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> {
     if options.like.is_some() {
-        bail!("like=: this version cannot derive names from a second model; map=FILE takes a map file");
+        bail!(
+            "like=: this version cannot derive names from a second model; map=FILE takes a map file"
+        );
     }
     let mut loaded = load(model, options.io)?;
     for setting in &options.set {
