@@ -1,3 +1,7 @@
-//! The `weightfs` command.
+//! The `weightfs` command: what was typed, then one command, then its exit code.
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::run(std::env::args_os().collect())
+}

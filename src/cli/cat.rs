@@ -1,0 +1,160 @@
+//! `weightfs cat`: one tensor to stdout, every byte checked before it is written.
+
+use super::args::{CatArgs, Form};
+use super::engine::{self, Opened};
+use super::exit::Exit;
+use super::text::Safe;
+use anyhow::{Context, Result, anyhow, bail};
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use weightfs::content::Content;
+use weightfs::dtype::DType;
+use weightfs::naming::{Mounted, file_stem};
+use weightfs::view::{self, document};
+
+/// Bytes read at once: large enough for full speed, small enough for `head -c` to be quick.
+const PIECE: usize = 1 << 20;
+/// Names suggested for one that is not there.
+const SUGGESTIONS: usize = 3;
+
+pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
+    let opened = engine::open(&args.model, &args.names)?;
+    let wanted = args.tensor.as_bytes();
+    let tensor = find(&opened, wanted)
+        .ok_or_else(|| unknown(&opened, wanted, &args.model.to_string_lossy()))?;
+    let content = content(&opened, &tensor, args.form)?;
+    copy(&opened, &content, &mut io::stdout().lock())
+        .with_context(|| format!("tensor \"{}\"", Safe(tensor.name)))?;
+    Ok(Exit::Done)
+}
+
+/// The bytes of one form of a tensor.
+fn content(opened: &Opened, tensor: &Mounted<'_>, form: Form) -> Result<Content<'static>> {
+    let model = &opened.model;
+    let as_it_is = match form {
+        Form::Stored => true,
+        Form::F32 => tensor.dtype == DType::F32,
+        Form::F16 => tensor.dtype == DType::F16,
+        Form::Bf16 => tensor.dtype == DType::BF16,
+        Form::Npy => {
+            return view::npy(model, tensor).ok_or_else(|| {
+                anyhow!(
+                    "tensor \"{}\": {} has no .npy form: numpy has no such type",
+                    Safe(tensor.name),
+                    tensor.dtype
+                )
+            });
+        }
+    };
+    if !as_it_is {
+        bail!(
+            "tensor \"{}\" is {} and has no values in {}",
+            Safe(tensor.name),
+            tensor.dtype,
+            form.word()
+        );
+    }
+    Ok(view::raw(model, tensor))
+}
+
+/// Writes all of `content`. When damage is met, what precedes it has been written.
+fn copy(opened: &Opened, content: &Content<'_>, out: &mut impl Write) -> Result<()> {
+    let mut buffer = vec![0; PIECE.min(usize::try_from(content.len()).unwrap_or(PIECE))];
+    let mut offset = 0;
+    while offset < content.len() {
+        match content.read(&opened.store, offset, &mut buffer) {
+            Ok(n) => {
+                out.write_all(&buffer[..n])?;
+                offset += n as u64;
+            }
+            Err(failure) => {
+                out.write_all(&buffer[..failure.good])?;
+                out.flush()?;
+                return Err(failure.error.into());
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The tensor called `wanted`, by its mounted name or else by its file's name in `tensors/`.
+fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>> {
+    let model = &opened.model;
+    let all = || (0..opened.catalog.len(model)).map(|i| opened.catalog.get(model, i));
+    let file = wanted.strip_prefix(b"tensors/").unwrap_or(wanted);
+    let stem = file.strip_suffix(b".bin").unwrap_or(file);
+    all().find(|tensor| tensor.name == wanted).or_else(|| {
+        all().find(|tensor| {
+            let own = file_stem(tensor.name, document::LONGEST_SUFFIX);
+            *own == *stem || *own == *file
+        })
+    })
+}
+
+fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Error {
+    let wanted = Safe(wanted).to_string();
+    let mut text = format!("{model}: there is no tensor \"{wanted}\"");
+    let near = near(opened, &wanted);
+    match &near[..] {
+        [] => text.push_str("; weightfs ls lists them"),
+        names => {
+            text.push_str("\ndid you mean ");
+            text.push_str(&names.join(", or "));
+            text.push('?');
+        }
+    }
+    anyhow!(text)
+}
+
+/// The names most like `wanted`.
+fn near(opened: &Opened, wanted: &str) -> Vec<String> {
+    let model = &opened.model;
+    let names = (0..opened.catalog.len(model))
+        .map(|i| String::from_utf8_lossy(opened.catalog.get(model, i).name));
+    most_alike(wanted, names)
+}
+
+fn most_alike<'n>(wanted: &str, names: impl Iterator<Item = Cow<'n, str>>) -> Vec<String> {
+    // Names of 64 KiB exist; comparing takes the product of both lengths.
+    const MAX: usize = 256;
+    if wanted.len() > MAX {
+        return Vec::new();
+    }
+    let mut best: Vec<(f64, String)> = Vec::new();
+    for name in names.filter(|name| name.len() <= MAX) {
+        let contained = if name.contains(wanted) { 0.5 } else { 0.0 };
+        let score = strsim::jaro_winkler(wanted, &name) + contained;
+        if score < 0.8 {
+            continue;
+        }
+        if best.len() == SUGGESTIONS && best[SUGGESTIONS - 1].0 >= score {
+            continue;
+        }
+        best.push((score, Safe(name.as_bytes()).to_string()));
+        best.sort_by(|a, b| b.0.total_cmp(&a.0));
+        best.truncate(SUGGESTIONS);
+    }
+    best.into_iter().map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let names = [
+            "token_embd.weight",
+            "output_norm.weight",
+            "blk.0.attn_q.weight",
+            "blk.0.attn_k.weight",
+        ];
+        let near = |wanted: &str| most_alike(wanted, names.iter().map(|&name| name.into()));
+        assert_eq!(near("token_emb.weight")[0], "token_embd.weight");
+        assert_eq!(near("attn_k")[0], "blk.0.attn_k.weight");
+        assert!(near("zzzz").is_empty());
+        assert!(near(&"x".repeat(10_000)).is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! Going to the background, signals, and file descriptors given by number.
+//!
+//! The child of [`detach`] is the daemon; the parent stays only until the child says that the
+//! mount is ready, or ends. Must run before any thread is started.
+#![allow(unsafe_code)]
+
+use super::exit::{self, Exit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{self, ForkResult, Pid};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Which of the two processes we are after [`detach`].
+pub(crate) enum Side {
+    /// The one that was started: it is to end with this code.
+    Parent(Exit),
+    /// The daemon to be.
+    Child(Waiter),
+}
+
+/// The daemon's end of the pipe to whoever waits for the mount.
+pub(crate) struct Waiter(PipeWriter);
+
+/// Forks. The parent returns when the child is ready or has ended.
+pub(crate) fn detach() -> io::Result<Side> {
+    let (reader, writer) = io::pipe()?;
+    // SAFETY: no thread has been started yet (this is the first thing that `mount` does), so the
+    // child may do anything that the parent could.
+    match unsafe { unistd::fork() }? {
+        ForkResult::Parent { child } => {
+            drop(writer);
+            Ok(Side::Parent(wait_for(child, reader)))
+        }
+        ForkResult::Child => {
+            drop(reader);
+            unistd::setsid()?;
+            Ok(Side::Child(Waiter(writer)))
+        }
+    }
+}
+
+/// Waits until the child is ready (one byte) or has ended (end of file). In the second case it
+/// has said why itself, unless it was killed.
+fn wait_for(child: Pid, mut reader: PipeReader) -> Exit {
+    let mut byte = [0];
+    if matches!(reader.read(&mut byte), Ok(1)) {
+        return Exit::Done;
+    }
+    match waitpid(child, None) {
+        Ok(WaitStatus::Exited(_, code)) => match Exit::TABLE
+            .iter()
+            .find(|(exit, _)| i32::from(exit.code()) == code)
+        {
+            Some((Exit::Done, _)) | None => {
+                exit::say("the daemon ended before the mount was ready");
+                Exit::Failed
+            }
+            Some((exit, _)) => *exit,
+        },
+        Ok(WaitStatus::Signaled(_, signal, _)) => {
+            exit::say(&format!(
+                "the daemon was killed by {signal} before the mount was ready"
+            ));
+            Exit::Failed
+        }
+        other => {
+            exit::say(&format!(
+                "the daemon was lost before the mount was ready: {other:?}"
+            ));
+            Exit::Failed
+        }
+    }
+}
+
+impl Waiter {
+    /// Leaves terminal and directory, then tells the parent that the mount is ready. An error
+    /// means that nobody waits any more.
+    pub(crate) fn ready(mut self) -> io::Result<()> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        unistd::dup2_stdin(&null)?;
+        unistd::dup2_stdout(&null)?;
+        unistd::dup2_stderr(&null)?;
+        self.0.write_all(b"1")
+    }
+}
+
+/// The signals that unmount, blocked; a thread of their own takes them.
+pub(crate) struct Signals(SigSet);
+
+impl Signals {
+    /// Blocks INT, TERM and HUP for this thread and all that it starts. HUP is left alone where
+    /// it was ignored, as under nohup.
+    pub(crate) fn block() -> io::Result<Signals> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        if !is_ignored(Signal::SIGHUP) {
+            set.add(Signal::SIGHUP);
+        }
+        set.thread_block()?;
+        Ok(Signals(set))
+    }
+
+    /// Waits for the next of them.
+    pub(crate) fn next(&self) -> io::Result<Signal> {
+        Ok(self.0.wait()?)
+    }
+}
+
+/// Whether a signal was ignored when we were started.
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    super::preflight::status_mask(&status, "SigIgn")
+        .is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
+}
+
+/// Takes over a file descriptor that whoever started us opened for us, given by its number.
+pub(crate) fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the borrow is used for one fcntl, which answers EBADF when the number is not open.
+    nix::fcntl::fcntl(
+        unsafe { BorrowedFd::borrow_raw(fd) },
+        nix::fcntl::FcntlArg::F_GETFD,
+    )?;
+    // SAFETY: it is open, and nothing of ours was given that number: this is called before we
+    // open files, and the numbers 0 to 2 are refused on the command line.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,226 @@
+//! How a command ends: the exit codes of the contract, and the message of a failure.
+
+use super::text::Safe;
+use std::fmt;
+use std::io::{self, Write};
+
+/// The exit codes, all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It was done.
+    Done = 0,
+    /// It failed: I/O, a bad model or map file, damage met by `cat`, no mount.
+    Failed = 1,
+    /// The command line is wrong, words and values of `-o` included.
+    Usage = 2,
+    /// `verify` found damage.
+    Damage = 3,
+    /// There is nothing to verify against.
+    Unsealed = 4,
+    /// The seal is invalid or not of this file, or two trusted sources disagree.
+    Seal = 5,
+}
+
+impl Exit {
+    /// Every code with its meaning, for the man page and its test.
+    pub(crate) const TABLE: [(Exit, &'static str); 6] = [
+        (Exit::Done, "Done."),
+        (
+            Exit::Failed,
+            "Failed: I/O, a bad model or map file, damage met by cat, a mount that did not come about.",
+        ),
+        (
+            Exit::Usage,
+            "Usage: a wrong command line, or an unknown word or a bad value in -o.",
+        ),
+        (Exit::Damage, "verify found damage."),
+        (
+            Exit::Unsealed,
+            "Nothing to verify against: the model is not sealed and no digest was given; mount with seal=require.",
+        ),
+        (
+            Exit::Seal,
+            "The seal is invalid or not of this file, or two trusted sources disagree (verify, seal, mount).",
+        ),
+    ];
+
+    /// The code that the operating system sees.
+    pub(crate) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Of several models, the end that the whole command has: the first of 1, 5, 3, 4 that
+    /// occurred, else 0.
+    pub(crate) fn of_several(all: &[Exit]) -> Exit {
+        [
+            Exit::Usage,
+            Exit::Failed,
+            Exit::Seal,
+            Exit::Damage,
+            Exit::Unsealed,
+        ]
+        .into_iter()
+        .find(|code| all.contains(code))
+        .unwrap_or(Exit::Done)
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// A failure whose exit code is not the usual 1, or that wants its own wording.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    text: String,
+}
+
+impl Failure {
+    /// A failure that ends the process with `exit`.
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> anyhow::Error {
+        Failure {
+            exit,
+            text: text.into(),
+        }
+        .into()
+    }
+
+    /// A wrong command line.
+    pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+        Failure::new(Exit::Usage, text)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The exit code that an error asks for.
+pub(crate) fn code_of(error: &anyhow::Error) -> Exit {
+    error
+        .downcast_ref::<Failure>()
+        .map_or(Exit::Failed, |failure| failure.exit)
+}
+
+/// Whether the reader of our output went away: then all is well and nothing is said.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Says what went wrong, if anything, and gives the exit code.
+pub(crate) fn finish(result: anyhow::Result<Exit>) -> Exit {
+    match result {
+        Ok(exit) => exit,
+        Err(error) if is_broken_pipe(&error) => Exit::Done,
+        Err(error) => {
+            complain(&error);
+            code_of(&error)
+        }
+    }
+}
+
+/// Prints an error as `weightfs: ...`.
+pub(crate) fn complain(error: &anyhow::Error) {
+    say(&message(error));
+}
+
+/// Prints `weightfs: text` on stderr. Nobody can be told when that fails.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "weightfs: {}", four_lines(text));
+}
+
+/// The error and its causes on one line, unless a message brings its own lines. A cause
+/// whose words the message before it already carries is not repeated.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string();
+        if text.contains(&words) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&words);
+    }
+    text
+}
+
+/// At most four lines, and nothing that a terminal would obey.
+fn four_lines(text: &str) -> String {
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let shown = if lines.len() > 4 { 3 } else { lines.len() };
+    let mut out = Vec::with_capacity(4);
+    for line in &lines[..shown] {
+        out.push(Safe(line.as_bytes()).to_string());
+    }
+    if lines.len() > shown {
+        out.push(format!("  ... and {} lines more", lines.len() - shown));
+    }
+    out.join("\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn of_several_models_the_gravest_end_wins_in_the_order_of_the_contract() {
+        use Exit::*;
+        for (all, want) in [
+            (vec![], Done),
+            (vec![Done, Unsealed, Done], Unsealed),
+            (vec![Unsealed, Damage], Damage),
+            (vec![Damage, Seal, Unsealed], Seal),
+            (vec![Seal, Damage, Failed], Failed),
+        ] {
+            assert_eq!(Exit::of_several(&all), want, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_keeps_its_code_under_context() {
+        let error = Failure::new(Exit::Seal, "the seal is of another file").context("m.gguf");
+        assert_eq!(code_of(&error), Exit::Seal);
+        assert_eq!(message(&error), "m.gguf: the seal is of another file");
+    }
+
+    #[test]
+    fn a_broken_pipe_below_any_context_is_a_good_end() {
+        let error = Err::<(), _>(io::Error::from(io::ErrorKind::BrokenPipe))
+            .context("x")
+            .unwrap_err();
+        assert_eq!(finish(Err(error)), Exit::Done);
+    }
+
+    #[test]
+    fn a_cause_is_not_said_twice() {
+        let inner = io::Error::other("no space");
+        let error = anyhow::Error::new(inner).context("writing x: no space");
+        assert_eq!(message(&error), "writing x: no space");
+    }
+
+    #[test]
+    fn an_error_is_at_most_four_lines_and_tells_the_terminal_nothing() {
+        let text = four_lines("a\x1b[2J\n\nb\nc\nd\ne");
+        assert_eq!(text, "a\\x1b[2J\nb\nc\n  ... and 2 lines more");
+        assert_eq!(four_lines("a\nb\nc\nd"), "a\nb\nc\nd");
+    }
+}

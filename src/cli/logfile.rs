@@ -1,0 +1,195 @@
+//! Where the log of a daemon goes, and how its lines look.
+
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A log file of an earlier daemon that is longer than this is begun anew.
+const MAX_KEPT: u64 = 1 << 20;
+/// Longest file name that is surely allowed, with room for `.log`.
+const MAX_NAME: usize = 200;
+
+/// Starts logging; returns the file, absolute, when there is one.
+pub(crate) fn start(
+    wanted: Option<&Path>,
+    level: log::LevelFilter,
+    daemon: bool,
+    mountpoint: &Path,
+) -> Result<Option<PathBuf>> {
+    let mut builder = env_logger::Builder::new();
+    // The FUSE library has a line for every request at debug, and so have we.
+    builder
+        .filter_level(level)
+        .filter_module("fuser", level.min(log::LevelFilter::Warn));
+    builder.format(|out, record| {
+        let level = record.level().as_str().to_ascii_lowercase();
+        writeln!(
+            out,
+            "{} {level:5} {}",
+            out.timestamp_millis(),
+            record.args()
+        )
+    });
+    let file = match wanted {
+        Some(path) => {
+            let path = std::path::absolute(path)?;
+            let file = append_to(&path).with_context(|| format!("log={}", path.display()))?;
+            Some((path, file))
+        }
+        None if !daemon => None,
+        // A mount without a log is better than none: the directory may be full or read-only.
+        None => open_default(mountpoint)
+            .map_err(|error| super::exit::say(&format!("no log: {error}")))
+            .ok(),
+    };
+    let path = file.as_ref().map(|(path, _)| path.clone());
+    match file {
+        Some((_, file)) => builder.target(env_logger::Target::Pipe(Box::new(file))),
+        None if daemon => builder.target(env_logger::Target::Pipe(Box::new(io::sink()))),
+        None => builder.target(env_logger::Target::Stderr),
+    };
+    builder.try_init().context("starting the log")?;
+    Ok(path)
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)
+}
+
+fn open_default(mountpoint: &Path) -> io::Result<(PathBuf, File)> {
+    let (base, leaf) = state_dir(
+        |name| std::env::var_os(name),
+        nix::unistd::getuid().as_raw(),
+    );
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&base)?;
+    let dir = base.join(leaf);
+    DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    // In a shared temporary directory somebody else may have been there first.
+    let owner = std::fs::symlink_metadata(&dir)?;
+    if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::other(format!(
+            "{}: belongs to another user",
+            dir.display()
+        )));
+    }
+    let path = dir.join(file_name(mountpoint));
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
+        .open(&path)?;
+    if file.metadata()?.len() > MAX_KEPT {
+        file.set_len(0)?;
+    }
+    Ok((path, file))
+}
+
+/// The directory that must exist and the one of ours in it.
+fn state_dir(env: impl Fn(&str) -> Option<OsString>, uid: u32) -> (PathBuf, OsString) {
+    let absolute = |name: &str| {
+        env(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    if let Some(state) = absolute("XDG_STATE_HOME") {
+        (state, "weightfs".into())
+    } else if let Some(home) = absolute("HOME") {
+        (home.join(".local/state"), "weightfs".into())
+    } else {
+        (
+            absolute("TMPDIR").unwrap_or_else(|| "/tmp".into()),
+            format!("weightfs-{uid}").into(),
+        )
+    }
+}
+
+/// `/mnt/g` becomes `mnt-g.log`. Two mount points may share a file; lines are appended whole.
+fn file_name(mountpoint: &Path) -> OsString {
+    let bytes = mountpoint.as_os_str().as_bytes();
+    let mut name: Vec<u8> = bytes
+        .iter()
+        .skip_while(|&&b| b == b'/')
+        .map(|&b| {
+            if b == b'/' || b.is_ascii_control() {
+                b'-'
+            } else {
+                b
+            }
+        })
+        .collect();
+    if name.len() > MAX_NAME {
+        name.drain(..name.len() - MAX_NAME);
+    }
+    if name.is_empty() || name.starts_with(b".") {
+        name.insert(0, b'_');
+    }
+    name.extend_from_slice(b".log");
+    OsString::from_vec(name)
+}
+
+/// The text for `status.json`'s `log`: the file, or where else the lines go.
+pub(crate) fn describe(path: Option<&Path>) -> &OsStr {
+    path.map_or(OsStr::new("stderr"), Path::as_os_str)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_directory_falls_back_in_order() {
+        let env = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| OsString::from(value))
+            }
+        };
+        for (pairs, want) in [
+            (
+                &[("XDG_STATE_HOME", "/s"), ("HOME", "/h")][..],
+                "/s/weightfs",
+            ),
+            (
+                &[("XDG_STATE_HOME", ""), ("HOME", "/h")],
+                "/h/.local/state/weightfs",
+            ),
+            (
+                &[("XDG_STATE_HOME", "rel"), ("TMPDIR", "/t")],
+                "/t/weightfs-7",
+            ),
+            (&[], "/tmp/weightfs-7"),
+        ] {
+            let (base, leaf) = state_dir(env(pairs), 7);
+            assert_eq!(base.join(leaf), Path::new(want));
+        }
+    }
+
+    #[test]
+    fn a_mount_point_becomes_one_safe_file_name() {
+        for (point, want) in [
+            ("/mnt/g", "mnt-g.log"),
+            ("/", "_.log"),
+            ("/.hidden/a\nb", "_.hidden-a-b.log"),
+        ] {
+            assert_eq!(file_name(Path::new(point)), want);
+        }
+        let long = format!("/{}", "x".repeat(4000));
+        assert_eq!(file_name(Path::new(&long)).len(), MAX_NAME + 4);
+    }
+}

@@ -1,0 +1,330 @@
+//! The man page, made from the argument definitions and the tables of this program.
+
+use super::args::Cli;
+use super::exit::Exit;
+use super::options;
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_mangen::Man;
+use std::io::{self, Write};
+
+/// The hidden flag that prints the page; `man/weightfs.1` holds what it prints.
+pub(crate) const FLAG: &str = "--man-page";
+
+pub(crate) fn run() -> Result<Exit> {
+    let mut page = Vec::new();
+    render(&mut page)?;
+    let mut out = io::stdout().lock();
+    out.write_all(&page)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+const SYNOPSIS: &[&str] = &[
+    "weightfs [mount] MODEL MOUNTPOINT [-o OPT[,OPT]...] [-f] [-d]",
+    "weightfs umount MOUNTPOINT [--lazy]",
+    "weightfs ls|info MODEL [--json]",
+    "weightfs cat MODEL TENSOR [--as FORM]",
+    "weightfs seal|verify MODEL...",
+    "weightfs map MODEL [--map M] [--json]",
+    "weightfs status MOUNTPOINT [--json]",
+    "weightfs completions bash|zsh|fish",
+];
+
+const DESCRIPTION: &[&str] = &[
+    "weightfs mounts the weights of a model, GGUF or safetensors, as a directory in which every tensor is a \
+     read-only file. Nothing is converted or copied: a read of a tensor is a read of the model's file at the right \
+     place, checked against the model's seal before it is served.",
+    "MODEL is a .gguf file, the first part of a split GGUF, a .safetensors file, a model.safetensors.index.json, or a \
+     directory that holds one model. The format is told by the content, never by the name. A first argument that is no \
+     command is a MODEL to mount; to mount a file named like a command write ./ls, or mount ls.",
+    "mount returns when the mount is ready and leaves a daemon behind; with -f it stays. SIGINT, SIGTERM and SIGHUP \
+     unmount, lazily when files are open; a second signal ends at once. umount(8), fusermount3 -u and weightfs umount \
+     all work. The dead mount of a killed daemon is cleared and mounted over. As weightfs MODEL MOUNTPOINT -o OPTIONS is \
+     the form of a mount(8) helper, mount -t fuse.weightfs and lines in fstab work as well.",
+];
+
+/// Paths in the mount and what they hold.
+pub(crate) const TREE: &[(&str, &str)] = &[
+    (
+        "model.json",
+        "What the model is: format, architecture, counts, dtypes, sources, seal, trust, warnings.",
+    ),
+    (
+        "metadata.json",
+        "Every metadata key; long arrays appear as a reference to their own file.",
+    ),
+    (
+        "metadata/KEY",
+        "A string value, verbatim, no newline added. Any other value is metadata/KEY.json.",
+    ),
+    (
+        "tensors/NAME.bin",
+        "The bytes of a tensor as stored, multi-byte numbers little-endian.",
+    ),
+    (
+        "tensors/NAME.json",
+        "Its name, dtype, shape, size, place in the source and checksums.",
+    ),
+    (
+        "tensors/NAME.npy",
+        "The same bytes as a NumPy file, where NumPy has the dtype.",
+    ),
+    (
+        "source/FILE",
+        "Each source file that holds tensors, whole and checked.",
+    ),
+    (
+        "source-names/SRC.bin",
+        "Links from stored names to tensors/, when a map is in force.",
+    ),
+    (
+        "SHA256SUMS",
+        "When sealed with SHA-256: digests that sha256sum -c accepts in the mount.",
+    ),
+    ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
+    (
+        ".weightfs/status.json",
+        "What the daemon does and has met, live.",
+    ),
+];
+
+const NAMES: &str = "In file names, /, %, control characters and invalid UTF-8 of a tensor's name are written as % and two \
+     hexadecimal digits; names that would pass 255 bytes end in ~ and a hash. The JSON holds the full name.";
+
+const FILES: &[(&str, &str)] = &[
+    ("MODEL.weightfs.json", "The seal of MODEL, beside it."),
+    (
+        "$XDG_CACHE_HOME/weightfs/seals/",
+        "Seals of models in directories that are not writable (default ~/.cache).",
+    ),
+    (
+        "$XDG_CACHE_HOME/weightfs/tofu/",
+        "Checksums of unsealed models, learnt when first read.",
+    ),
+    (
+        "$XDG_STATE_HOME/weightfs/",
+        "Logs of daemons (default ~/.local/state, without a home $TMPDIR).",
+    ),
+    (
+        "/etc/fuse.conf",
+        "Must hold the line user_allow_other before ordinary users may use allow_other.",
+    ),
+];
+
+const ERRORS: &[(&str, &str)] = &[
+    (
+        "EIO",
+        "The bytes fail their checksum after retries, or the device failed. Everything before and after the bad chunk is served.",
+    ),
+    (
+        "ESTALE",
+        "The source file was truncated or modified in place since it was mounted.",
+    ),
+    ("EROFS", "Any attempt to change something."),
+    (
+        "ENOENT, ENAMETOOLONG",
+        "No such name, or one over 255 bytes.",
+    ),
+    (
+        "SIGBUS",
+        "In programs that map a file: the page that was touched is bad. weightfs verify checks a model beforehand.",
+    ),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("NO_COLOR", "No colours, even on a terminal."),
+    (
+        "NOTIFY_SOCKET",
+        "systemd's: told when the mount is ready and when it stops.",
+    ),
+    ("FUSERMOUNT_PATH", "The fusermount3 to use."),
+    (
+        "XDG_CACHE_HOME, XDG_STATE_HOME, HOME, TMPDIR",
+        "Where seals, checksums and logs go, see FILES.",
+    ),
+];
+
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "weightfs gemma.gguf /mnt/g",
+        "Mount a model; every tensor is a file in /mnt/g/tensors.",
+    ),
+    (
+        "weightfs seal gemma.gguf",
+        "Seal it, so that every read is checked against what it was today.",
+    ),
+    ("weightfs verify gemma.gguf", "Check all of it now."),
+    (
+        "weightfs cat gemma.gguf token_embd.weight | sha256sum",
+        "One tensor without mounting.",
+    ),
+    (
+        "cat /mnt/g/metadata/tokenizer.chat_template",
+        "The chat template, byte for byte.",
+    ),
+    (
+        "mount -t fuse.weightfs gemma.gguf /mnt/g -o seal=require,allow_other",
+        "As root, through mount(8).",
+    ),
+    (
+        "/models/gemma.gguf /mnt/g fuse.weightfs noauto,user,seal=require 0 0",
+        "A line of /etc/fstab.",
+    ),
+];
+
+/// Writes the whole page.
+fn render(out: &mut impl Write) -> io::Result<()> {
+    let command = Cli::command();
+    let source = format!("weightfs {}", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command.clone())
+        .title("WEIGHTFS")
+        .date("")
+        .source(source)
+        .manual("User Commands");
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    section(out, "SYNOPSIS")?;
+    for (i, line) in SYNOPSIS.iter().enumerate() {
+        if i > 0 {
+            writeln!(out, ".br")?;
+        }
+        text(out, line)?;
+    }
+    section(out, "DESCRIPTION")?;
+    paragraphs(out, DESCRIPTION)?;
+    section(out, "COMMANDS")?;
+    for subcommand in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        render_command(out, subcommand)?;
+    }
+    section(out, "MOUNT OPTIONS")?;
+    paragraphs(
+        out,
+        &[
+            "Given with -o, separated by commas; -o may be repeated. A comma or a backslash inside a value is written \\, or \\\\. \
+        What mount(8) passes (ro, rw, nosuid, noatime, defaults, x-*, ...) is accepted and means nothing: the mount is read-only.",
+        ],
+    )?;
+    for line in options::TABLE {
+        tagged(
+            out,
+            line.form,
+            &format!("{} Default: {}.", sentence(line.help), line.default),
+        )?;
+    }
+    section(out, "TREE")?;
+    list(out, TREE)?;
+    paragraphs(out, &[NAMES])?;
+    section(out, "FILES")?;
+    list(out, FILES)?;
+    section(out, "EXIT STATUS")?;
+    for (exit, meaning) in Exit::TABLE {
+        tagged(out, &exit.code().to_string(), meaning)?;
+    }
+    paragraphs(
+        out,
+        &["Of several models, the first of 1, 5, 3, 4 that occurred."],
+    )?;
+    section(out, "ERRORS")?;
+    list(out, ERRORS)?;
+    section(out, "ENVIRONMENT")?;
+    list(out, ENVIRONMENT)?;
+    section(out, "EXAMPLES")?;
+    list(out, EXAMPLES)?;
+    section(out, "SEE ALSO")?;
+    text(
+        out,
+        "mount.fuse3(8), fusermount3(1), mount(8), sha256sum(1)",
+    )
+}
+
+/// One command: what it is for, then its arguments as clap_mangen writes them.
+fn render_command(out: &mut impl Write, command: &clap::Command) -> io::Result<()> {
+    writeln!(out, ".SS \"weightfs {}\"", escape(command.get_name()))?;
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    text(out, &sentence(&about))?;
+    let mut rendered = Vec::new();
+    Man::new(command.clone().disable_help_flag(true)).render_options_section(&mut rendered)?;
+    let rendered = String::from_utf8_lossy(&rendered).into_owned();
+    for line in rendered.lines().filter(|line| !line.starts_with(".SH")) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn section(out: &mut impl Write, title: &str) -> io::Result<()> {
+    writeln!(out, ".SH {}", escape(title))
+}
+
+fn paragraphs(out: &mut impl Write, all: &[&str]) -> io::Result<()> {
+    for paragraph in all {
+        writeln!(out, ".PP")?;
+        text(out, paragraph)?;
+    }
+    Ok(())
+}
+
+fn list(out: &mut impl Write, entries: &[(&str, &str)]) -> io::Result<()> {
+    entries
+        .iter()
+        .try_for_each(|(tag, body)| tagged(out, tag, body))
+}
+
+fn tagged(out: &mut impl Write, tag: &str, body: &str) -> io::Result<()> {
+    writeln!(out, ".TP\n\\fB{}\\fR", escape(tag))?;
+    text(out, body)
+}
+
+fn text(out: &mut impl Write, line: &str) -> io::Result<()> {
+    let line = escape(line);
+    // A dot or an apostrophe in front would be a request.
+    let guard = if line.starts_with(['.', '\'']) {
+        "\\&"
+    } else {
+        ""
+    };
+    writeln!(out, "{guard}{line}")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
+
+/// A capital letter in front and a full stop behind.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    let rest = letters.as_str();
+    let stop = if rest.ends_with('.') { "" } else { "." };
+    first.into_iter().collect::<String>() + rest + stop
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_cannot_come_from_text() {
+        let mut out = Vec::new();
+        text(&mut out, ".weightfs/status.json - \\,").unwrap();
+        assert_eq!(out, b"\\&.weightfs/status.json \\- \\e,\n");
+    }
+
+    #[test]
+    fn every_command_and_option_is_on_the_page() {
+        let mut page = Vec::new();
+        render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        for command in Cli::command().get_subcommands() {
+            assert!(page.contains(&format!(".SS \"weightfs {}\"", command.get_name())));
+        }
+        for line in options::TABLE {
+            assert!(page.contains(&escape(line.form)), "{}", line.form);
+        }
+        assert!(page.lines().all(|line| !line.starts_with(".weightfs")));
+    }
+}

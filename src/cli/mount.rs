@@ -1,0 +1,282 @@
+//! `weightfs mount`: everything from the command line to the last unmount.
+
+use super::args::MountArgs;
+use super::autounmount;
+use super::daemon::{self, Side, Signals};
+use super::engine::{self, Opened};
+use super::exit::{self, Exit};
+use super::options::Options;
+use super::ready::{self, Ready};
+use super::text::plural;
+use super::{logfile, mountpoint, preflight};
+use anyhow::{Context, Result, anyhow, bail};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+use weightfs::fs::{Parts, WeightFs};
+use weightfs::fuse::{self, MountOptions, Mounted, Unmounter};
+
+/// How often an idle mount looks at the clock, at most.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+
+/// Mounts, and stays until the mount is gone: in the foreground, or as a daemon whose parent
+/// returns when the mount is ready.
+pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
+    let mut ready = Ready::new(args.ready_fd).context("--ready-fd")?;
+    if !(args.foreground || args.debug) {
+        match daemon::detach().context("starting the daemon")? {
+            Side::Parent(exit) => return Ok(exit),
+            Side::Child(waiter) => ready = ready.with_waiter(waiter),
+        }
+    }
+    let stage = Arc::new(Stage::default());
+    watch_signals(Signals::block()?, Arc::clone(&stage))?;
+    let point = mountpoint::prepare(&args.mountpoint)?;
+    let log = start_log(&args, &options, ready.is_daemon(), &point)?;
+    let opened = engine::open_for_mount(&args.model, &options)?;
+    let files = opened
+        .store
+        .sources()
+        .iter()
+        .flat_map(|s| [s.path(), s.canonical_path()]);
+    mountpoint::refuse_own_files(&point, files.chain([opened.entry.as_path()]))?;
+    preflight::check(options.allow_other)?;
+    let mount_options = mount_options(&opened, &options);
+    let warnings = warnings(&opened, &args.model);
+    let fs = WeightFs::new(parts(opened, log.as_deref()))?;
+    unmount_on_panic(Arc::clone(&stage));
+    if !stage.begin_mounting() {
+        bail!("interrupted before anything was mounted");
+    }
+    let mounted = fuse::mount(Arc::new(fs), &point, &mount_options)
+        .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
+    if !stage.is_mounted(mounted.unmounter()) {
+        bail!("interrupted: {} is unmounted again", point.display());
+    }
+    let watcher = if options.auto_unmount {
+        Some(autounmount::watch(&point)?)
+    } else {
+        None
+    };
+    warnings.iter().for_each(|text| exit::say(text));
+    std::env::set_current_dir("/").context("/")?;
+    ready
+        .announce()
+        .context("nobody waits for the mount any more: it is taken away again")?;
+    serve(mounted, options.idle)?;
+    // Held until here: its end tells the watcher to look for a dead mount.
+    drop(watcher);
+    log::info!("unmounted {}", point.display());
+    Ok(Exit::Done)
+}
+
+/// Waits until the mount is gone.
+fn serve(mounted: Mounted, idle: Option<Duration>) -> Result<()> {
+    if let Some(limit) = idle {
+        wait_for_idleness(&mounted, limit);
+    }
+    mounted.wait().context("serving the mount")
+}
+
+/// Returns when nothing has been open for `limit`, after unmounting, or when the mount is gone.
+fn wait_for_idleness(mounted: &Mounted, limit: Duration) {
+    while mounted.is_alive() {
+        let idle = mounted.idle_for().unwrap_or(Duration::ZERO);
+        if idle < limit {
+            thread::sleep((limit - idle).min(IDLE_TICK));
+            continue;
+        }
+        log::info!("no file was open for {} s: unmounting", limit.as_secs());
+        match mounted.unmounter().unmount() {
+            Ok(_) => return,
+            Err(error) => {
+                log::warn!("unmounting: {error}");
+                thread::sleep(limit.max(IDLE_TICK));
+            }
+        }
+    }
+}
+
+fn start_log(
+    args: &MountArgs,
+    options: &Options,
+    daemon: bool,
+    point: &Path,
+) -> Result<Option<PathBuf>> {
+    let usual = if args.debug {
+        log::LevelFilter::Debug
+    } else {
+        log::LevelFilter::Info
+    };
+    let level = options.log_level.unwrap_or(usual);
+    logfile::start(options.log.as_deref(), level, daemon, point)
+}
+
+fn parts(opened: Opened, log: Option<&Path>) -> Parts {
+    Parts {
+        model: opened.model,
+        catalog: opened.catalog,
+        store: opened.store,
+        verify: opened.verify,
+        warnings: opened.warnings,
+        log: Some(logfile::describe(log).to_string_lossy().into_owned()),
+    }
+}
+
+fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
+    let fsname = options
+        .fsname
+        .as_deref()
+        .unwrap_or(opened.entry.as_os_str());
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    MountOptions {
+        fsname: fsname.to_string_lossy().into_owned(),
+        allow_other: options.allow_other,
+        // Our own watcher does it, with or without allow_other.
+        auto_unmount: false,
+        threads: options.threads.unwrap_or(cores.clamp(2, 8)),
+        cache: options.cache,
+        uid: options
+            .uid
+            .unwrap_or_else(|| nix::unistd::getuid().as_raw()),
+        gid: options
+            .gid
+            .unwrap_or_else(|| nix::unistd::getgid().as_raw()),
+        // At most 0o777.
+        umask: options.umask.unwrap_or(0) as u16,
+    }
+}
+
+/// Logs what the user should know although the mount comes about, and returns what of it is
+/// said on stderr.
+fn warnings(opened: &Opened, model: &Path) -> Vec<String> {
+    let name = model.display();
+    let mut said = Vec::new();
+    if !opened.store.is_sealed() {
+        said.push(format!(
+            "{name} is not sealed: what a chunk holds when first read is trusted, later reads are \
+             compared with it (weightfs seal {name} seals it)"
+        ));
+    }
+    let all: Vec<&String> = opened
+        .model
+        .warnings
+        .iter()
+        .chain(opened.catalog.warnings())
+        .chain(&opened.warnings)
+        .collect();
+    match all[..] {
+        [] => {}
+        [only] => said.push(format!("{name}: {only}")),
+        _ => said.push(format!(
+            "{name}: {}, see model.json in the mount",
+            plural(all.len(), "warning")
+        )),
+    }
+    if all.len() > 1 {
+        all.iter().for_each(|warning| log::warn!("{warning}"));
+    }
+    said.iter().for_each(|text| log::warn!("{text}"));
+    said
+}
+
+/// How far we are, for a signal or a panic to do the right thing.
+#[derive(Default)]
+struct Stage(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    /// Nothing is mounted: we may simply end.
+    #[default]
+    Opening,
+    /// Between the two: whoever mounts takes it away again.
+    Mounting,
+    Interrupted,
+    Mounted(Unmounter),
+}
+
+impl Stage {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// False when a signal came first.
+    fn begin_mounting(&self) -> bool {
+        let mut state = self.lock();
+        let free = matches!(*state, State::Opening);
+        if free {
+            *state = State::Mounting;
+        }
+        free
+    }
+
+    /// False when a signal came in between.
+    fn is_mounted(&self, unmounter: Unmounter) -> bool {
+        let mut state = self.lock();
+        let free = matches!(*state, State::Mounting);
+        if free {
+            *state = State::Mounted(unmounter);
+        }
+        free
+    }
+}
+
+/// The thread that takes signals: the first unmounts, a second one ends at once.
+fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut asked = false;
+            loop {
+                let signal = match signals.next() {
+                    Ok(signal) => signal,
+                    Err(error) => return log::error!("waiting for signals: {error}"),
+                };
+                if asked {
+                    log::warn!("{signal} again: ending at once, open files get errors");
+                    std::process::exit(Exit::Failed.code().into());
+                }
+                asked = true;
+                let mut state = stage.lock();
+                match &*state {
+                    State::Opening => std::process::exit(Exit::Failed.code().into()),
+                    State::Mounting | State::Interrupted => *state = State::Interrupted,
+                    State::Mounted(unmounter) => {
+                        let unmounter = unmounter.clone();
+                        drop(state);
+                        leave(&unmounter, &signal.to_string());
+                    }
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn leave(unmounter: &Unmounter, why: &str) {
+    log::info!("{why}: unmounting {}", unmounter.mountpoint().display());
+    ready::notify("STOPPING=1");
+    match unmounter.unmount() {
+        Ok(false) => {}
+        Ok(true) => log::info!(
+            "files are open: the daemon ends with the last of them, or at a second signal"
+        ),
+        Err(error) => log::error!("unmounting {}: {error}", unmounter.mountpoint().display()),
+    }
+}
+
+/// A panic is a fault of ours; it must not leave readers waiting or a dead mount.
+fn unmount_on_panic(stage: Arc<Stage>) {
+    std::panic::set_hook(Box::new(move |info| {
+        log::error!("{info}");
+        exit::say(&format!("internal error: {info}"));
+        let unmounter = match stage.0.try_lock().as_deref() {
+            Ok(State::Mounted(unmounter)) => Some(unmounter.clone()),
+            _ => None,
+        };
+        if let Some(unmounter) = unmounter {
+            leave(&unmounter, "internal error");
+        }
+        std::process::exit(Exit::Failed.code().into());
+    }));
+}

@@ -1,0 +1,181 @@
+//! The directory to mount on: found even under a dead mount, cleared of one, and refused where
+//! mounting would hide the model from ourselves.
+
+use super::umount::{self, Refused};
+use super::{exit, mountinfo};
+use anyhow::{Context, Result, anyhow, bail};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Dead mounts that are cleared on one directory before we give up.
+const MAX_DEAD: usize = 16;
+
+/// Whether a file system is mounted on `point` whose daemon is gone.
+pub(crate) fn is_dead(point: &Path) -> bool {
+    std::fs::metadata(point).is_err_and(|error| is_dead_error(&error))
+}
+
+fn is_dead_error(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOTCONN | libc::ECONNABORTED)
+    )
+}
+
+/// The absolute path without symlinks, also when a dead mount lies on it.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(point) => Ok(point),
+        Err(error) if is_dead_error(&error) => {
+            let absolute = std::path::absolute(path)?;
+            match (absolute.parent(), absolute.file_name()) {
+                (Some(parent), Some(name)) => Ok(parent
+                    .canonicalize()
+                    .with_context(|| path.display().to_string())?
+                    .join(name)),
+                _ => Err(error).with_context(|| path.display().to_string()),
+            }
+        }
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Makes the directory ready to be mounted on and returns its absolute path.
+pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
+    let point = resolve(path).map_err(|error| {
+        let missing = error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if missing {
+            anyhow!(
+                "{}: there is no such directory to mount on (mkdir {0})",
+                path.display()
+            )
+        } else {
+            error
+        }
+    })?;
+    clear_dead(&point)?;
+    if !std::fs::metadata(&point)
+        .with_context(|| point.display().to_string())?
+        .is_dir()
+    {
+        bail!(
+            "{}: not a directory: a model is mounted on a directory",
+            point.display()
+        );
+    }
+    if let Some(mount) = mountinfo::top_at(&point)?
+        && mount.is_weightfs()
+    {
+        bail!(
+            "{}: {} is mounted here already\nto unmount it: weightfs umount {0}",
+            point.display(),
+            mount.source.display()
+        );
+    }
+    Ok(point)
+}
+
+/// Takes away what a killed daemon of ours left on `point`.
+fn clear_dead(point: &Path) -> Result<()> {
+    for _ in 0..MAX_DEAD {
+        if !is_dead(point) {
+            return Ok(());
+        }
+        let by_hand = format!(
+            "to clear it: fusermount3 -u -z {0}, or as root umount -l {0}",
+            point.display()
+        );
+        match mountinfo::top_at(point)? {
+            Some(mount) if mount.is_weightfs() => {}
+            other => {
+                let kind = other.map_or("unknown".into(), |mount| mount.kind);
+                bail!(
+                    "{}: a dead mount of type {kind} is in the way\n{by_hand}",
+                    point.display()
+                );
+            }
+        }
+        umount::unmount(point, true).map_err(|refused| {
+            let why = match refused {
+                Refused::Busy => "busy".to_owned(),
+                Refused::Other(why) => why,
+            };
+            anyhow!(
+                "{}: a dead mount is in the way and could not be cleared: {why}\n{by_hand}",
+                point.display()
+            )
+        })?;
+        exit::say(&format!(
+            "{}: cleared the dead mount of a daemon that was killed",
+            point.display()
+        ));
+    }
+    bail!(
+        "{}: more than {MAX_DEAD} dead mounts lie on top of each other",
+        point.display()
+    )
+}
+
+/// Refuses a mount that would hide the model's own files. `files` are absolute paths, as named
+/// and with symlinks resolved: the daemon must never look through its own mount.
+pub(crate) fn refuse_own_files<'a>(
+    point: &Path,
+    files: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
+    match files.into_iter().find(|file| file.starts_with(point)) {
+        Some(file) => bail!(
+            "{}: it contains {}, a file of the model, which the mount would hide; choose another directory",
+            point.display(),
+            file.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_above_the_model_is_refused_and_one_beside_it_is_not() {
+        let file = Path::new("/models/g/gemma.gguf");
+        for point in ["/", "/models", "/models/g"] {
+            let text = refuse_own_files(Path::new(point), [file])
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains("gemma.gguf"), "{text}");
+        }
+        for point in ["/models/g/mnt", "/models/gem", "/mnt"] {
+            refuse_own_files(Path::new(point), [file]).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_directory_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plain");
+        std::fs::write(&file, "").unwrap();
+        assert!(
+            prepare(&file)
+                .unwrap_err()
+                .to_string()
+                .contains("plain: not a directory")
+        );
+        let text = prepare(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(text.contains("none: there is no such directory"), "{text}");
+    }
+
+    #[test]
+    fn symlinks_to_the_directory_are_resolved() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("real");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, dir.path().join("link")).unwrap();
+        let got = prepare(&dir.path().join("link/../link")).unwrap();
+        assert_eq!(got, real.canonicalize().unwrap());
+        assert!(!is_dead(&got));
+    }
+}

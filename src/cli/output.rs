@@ -1,0 +1,139 @@
+//! Standard output: buffered, in colour on a terminal, as wide as it is.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// Columns that are used where nobody says how many there are.
+const DEFAULT_COLUMNS: usize = 100;
+
+/// How a piece of text is set off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ink {
+    /// Headings.
+    Bold,
+    /// What matters least.
+    Dim,
+    /// All is well.
+    Good,
+    /// Mind this.
+    Warn,
+    /// Something is wrong.
+    Bad,
+    /// Types and bars.
+    Accent,
+}
+
+/// Where results go.
+pub(crate) struct Out {
+    to: BufWriter<StdoutLock<'static>>,
+    colour: bool,
+    columns: usize,
+    blocks: bool,
+}
+
+impl Out {
+    /// Standard output as it is.
+    pub(crate) fn new() -> Out {
+        let stdout = io::stdout().lock();
+        let terminal = stdout.is_terminal();
+        let columns =
+            terminal_size::terminal_size_of(&stdout).map_or(DEFAULT_COLUMNS, |(w, _)| w.0.into());
+        Out {
+            colour: terminal
+                && !is_set("NO_COLOR")
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            columns,
+            blocks: is_utf8_locale(),
+            to: BufWriter::with_capacity(64 * 1024, stdout),
+        }
+    }
+
+    /// Width of the terminal, or a usual one.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// `text` in colour, where colours are wanted.
+    pub(crate) fn ink<'t>(&self, ink: Ink, text: &'t str) -> Cow<'t, str> {
+        if !self.colour || text.is_empty() {
+            return text.into();
+        }
+        let code = match ink {
+            Ink::Bold => "1",
+            Ink::Dim => "2",
+            Ink::Good => "32",
+            Ink::Warn => "33",
+            Ink::Bad => "31",
+            Ink::Accent => "36",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m").into()
+    }
+
+    /// A bar for a share between 0 and 1; any share above nothing shows.
+    pub(crate) fn bar(&self, share: f64, columns: usize) -> String {
+        bar(
+            share,
+            columns,
+            if self.blocks {
+                ("\u{2588}", "\u{2591}")
+            } else {
+                ("#", ".")
+            },
+        )
+    }
+
+    /// A JSON document: 2 spaces of indentation, a newline at its end.
+    pub(crate) fn json(&mut self, document: &serde_json::Value) -> io::Result<()> {
+        self.write_all(&weightfs::view::json::document(document))
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+fn is_utf8_locale() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find(|name| is_set(name));
+    locale
+        .and_then(|name| std::env::var(name).ok())
+        .is_some_and(|value| {
+            let value = value.to_ascii_lowercase();
+            value.contains("utf-8") || value.contains("utf8")
+        })
+}
+
+fn bar(share: f64, columns: usize, (full, empty): (&str, &str)) -> String {
+    let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    let filled = if share > 0.0 { filled.max(1) } else { 0 };
+    full.repeat(filled) + &empty.repeat(columns.saturating_sub(filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_share_still_shows_and_a_bar_never_overflows() {
+        for (share, want) in [
+            (0.0, "...."),
+            (0.001, "#..."),
+            (0.5, "##.."),
+            (1.5, "####"),
+            (f64::NAN, "...."),
+        ] {
+            assert_eq!(bar(share, 4, ("#", ".")), want);
+        }
+    }
+}

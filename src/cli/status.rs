@@ -1,0 +1,149 @@
+//! `weightfs status`: what the daemon of a mount does and has met.
+
+use super::args::StatusArgs;
+use super::exit::Exit;
+use super::output::{Ink, Out};
+use super::table::{Align, Table};
+use super::text::{Safe, count, size};
+use super::{mountinfo, mountpoint};
+use anyhow::{Context, Result, bail};
+use serde_json::Value as Json;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
+    let point = mountpoint::resolve(&args.mountpoint)?;
+    let shown = point.display();
+    let Some(mount) = mountinfo::top_at(&point)?.filter(mountinfo::Mount::is_weightfs) else {
+        bail!("{shown}: no model is mounted here");
+    };
+    if mountpoint::is_dead(&point) {
+        bail!("{shown}: the daemon of this mount is gone\nto clear it: weightfs umount {shown}");
+    }
+    let file = point.join(".weightfs/status.json");
+    let text = std::fs::read(&file).with_context(|| file.display().to_string())?;
+    let mut out = Out::new();
+    if args.json {
+        out.write_all(&text)?;
+    } else {
+        let status = serde_json::from_slice(&text).with_context(|| file.display().to_string())?;
+        write(&point, mount.source.as_encoded_bytes(), &status, &mut out)?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Result<()> {
+    let number = |key: &str| status[key].as_u64().unwrap_or(0);
+    let word = |key: &str| Safe(status[key].as_str().unwrap_or("unknown").as_bytes()).to_string();
+    let title = format!("{} on {}", Safe(source), point.display());
+    writeln!(out, "{}", out.ink(Ink::Bold, &title))?;
+    let state = word("state");
+    let ink = match state.as_str() {
+        "verified" => Ink::Good,
+        "degraded" | "open" | "stale" => Ink::Bad,
+        _ => Ink::Warn,
+    };
+    let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
+    table.row(["state".into(), out.ink(ink, &state).into_owned()]);
+    table.row([
+        "checks".into(),
+        format!("verify={}, trust {}", word("verify"), word("trust")),
+    ]);
+    table.row([
+        "up for".into(),
+        duration(status["uptime_seconds"].as_f64().unwrap_or(0.0)),
+    ]);
+    table.row([
+        "served".into(),
+        format!(
+            "{} in {} reads",
+            size(number("bytes_served")),
+            count(number("reads"))
+        ),
+    ]);
+    table.row([
+        "checked".into(),
+        format!("{} chunks", count(number("chunks_checked"))),
+    ]);
+    table.row([
+        "met".into(),
+        format!(
+            "{} mismatches, {} retries, {} healed",
+            number("mismatches"),
+            number("retries"),
+            number("healed")
+        ),
+    ]);
+    if status["source_changed"].as_bool() == Some(true) {
+        table.row([
+            "source".into(),
+            out.ink(
+                Ink::Bad,
+                "changed since it was mounted: reads fail with ESTALE",
+            )
+            .into_owned(),
+        ]);
+    }
+    table.row(["memory".into(), size(number("rss_bytes"))]);
+    table.row(["log".into(), word("log")]);
+    table.write(out, 2)?;
+    write_bad(status, out)
+}
+
+fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
+    let bad = status["bad"].as_array().map_or(&[][..], Vec::as_slice);
+    if bad.is_empty() {
+        return Ok(());
+    }
+    let heading = out.ink(Ink::Bad, "bad chunks").into_owned();
+    writeln!(out, "\n{heading}")?;
+    let mut table = Table::new([
+        ("TENSOR", Align::Left),
+        ("CHUNK", Align::Right),
+        ("OFFSET", Align::Right),
+        ("EXPECTED", Align::Left),
+        ("FOUND", Align::Left),
+    ]);
+    for chunk in bad {
+        table.row(
+            ["tensor", "chunk", "source_offset", "expected", "found"].map(|key| {
+                match &chunk[key] {
+                    Json::Null => "(header)".into(),
+                    Json::String(text) => Safe(text.as_bytes()).to_string(),
+                    other => other.to_string(),
+                }
+            }),
+        );
+    }
+    table.write(out, 2)
+}
+
+/// `42 s`, `3 min 7 s`, `2 h 5 min`, `9 d 4 h`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.max(0.0) as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        _ => format!("{} d {} h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_two_units() {
+        for (s, want) in [
+            (0.9, "0 s"),
+            (59.0, "59 s"),
+            (187.0, "3 min 7 s"),
+            (7500.0, "2 h 5 min"),
+            (792_000.0, "9 d 4 h"),
+        ] {
+            assert_eq!(duration(s), want);
+        }
+    }
+}

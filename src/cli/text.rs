@@ -1,0 +1,161 @@
+//! Words and numbers for people: names that cannot command a terminal, human sizes.
+
+use std::fmt;
+use unicode_width::UnicodeWidthStr;
+
+/// Bytes from a file, shown so that a terminal only prints them: control characters, characters
+/// that turn the direction of text and invalid UTF-8 appear as escapes. Everything else stays.
+pub(crate) struct Safe<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Safe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\n' => f.write_str("\\n")?,
+                    '\r' => f.write_str("\\r")?,
+                    '\t' => f.write_str("\\t")?,
+                    c if c.is_ascii_control() => write!(f, "\\x{:02x}", u32::from(c))?,
+                    c if c.is_control() || is_invisible(c) => {
+                        write!(f, "\\u{{{:x}}}", u32::from(c))?
+                    }
+                    c => fmt::Write::write_char(f, c)?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Characters that show nothing but change how the rest of a line reads.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Columns that `text` takes in a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// `text` cut to `columns`, with `...` where something is missing.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let room = columns.saturating_sub(3);
+    let mut used = 0;
+    for c in text.chars() {
+        used += width(c.encode_utf8(&mut [0; 4]));
+        if used > room {
+            break;
+        }
+        out.push(c);
+    }
+    out + "..."
+}
+
+/// Bytes for people, in powers of two: `0 B`, `512 B`, `1.5 KiB`, `170.0 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    scaled(
+        bytes,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
+    )
+}
+
+/// A count for people, in powers of ten: `999`, `268.1 M`, `1.2 T`.
+pub(crate) fn count(n: u64) -> String {
+    scaled(n, 1000.0, &["", "k", "M", "B", "T", "P", "E"])
+        .trim_end()
+        .to_owned()
+}
+
+fn scaled(n: u64, step: f64, units: &[&str]) -> String {
+    let mut value = n as f64;
+    let mut unit = 0;
+    // One decimal is shown: 1023.96 KiB would read "1024.0 KiB".
+    while value >= step - 0.05 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{n} {}", units[0])
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
+}
+
+/// `n noun` or `n nouns`.
+pub(crate) fn plural(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A shape as numpy prints it, `[3, 5]`; `[]` is a scalar.
+pub(crate) fn shape(dims: &[u64]) -> String {
+    let words: Vec<_> = dims.iter().map(u64::to_string).collect();
+    format!("[{}]", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_command_a_terminal() {
+        for (bytes, want) in [
+            (&b"blk.0.attn_q.weight"[..], "blk.0.attn_q.weight"),
+            (b"\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+            (b"a\nb\tc\r\x7f", "a\\nb\\tc\\r\\x7f"),
+            (b"\xff\xfe.w", "\\xff\\xfe.w"),
+            ("caf\u{e9} \u{1f980}".as_bytes(), "caf\u{e9} \u{1f980}"),
+            ("\u{202e}gpj\u{85}".as_bytes(), "\\u{202e}gpj\\u{85}"),
+        ] {
+            assert_eq!(Safe(bytes).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn sizes_and_counts_read_well_at_the_edges() {
+        for (n, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (178_257_920, "170.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(size(n), want);
+        }
+        for (n, want) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.0 k"),
+            (268_098_176, "268.1 M"),
+            (999_999_999, "1.0 B"),
+        ] {
+            assert_eq!(count(n), want);
+        }
+    }
+
+    #[test]
+    fn cutting_counts_columns_not_bytes() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abc...");
+        assert_eq!(
+            cut("\u{4f60}\u{597d}\u{4f60}\u{597d}", 7),
+            "\u{4f60}\u{597d}..."
+        );
+    }
+
+    #[test]
+    fn shapes_and_plurals() {
+        assert_eq!(shape(&[3, 5]), "[3, 5]");
+        assert_eq!(shape(&[]), "[]");
+        assert_eq!(plural(1, "tensor"), "1 tensor");
+        assert_eq!(plural(0, "tensor"), "0 tensors");
+    }
+}
