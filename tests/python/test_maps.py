@@ -117,7 +117,7 @@ def test_experts_are_slices(mount, tmp_path):  # C41
 
 
 def test_experts_of_qwen3moe(mount, tmp_path):  # C41
-    model = keys(Gguf(), arch="qwen3moe", expert_count=4, expert_used_count=2, expert_feed_forward_length=8)
+    model = keys(Gguf(), arch="qwen3moe", expert_count=4, expert_used_count=2, expert_feed_forward_length=8, embedding_length=32)
     for name in ("gate", "up"):
         model.tensor(f"blk.0.ffn_{name}_exps.weight", "Q8_0", (4, 8, 32))
     model.tensor("blk.0.ffn_gate_inp.weight", "F32", (4, 32))
