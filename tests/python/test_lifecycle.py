@@ -1,0 +1,449 @@
+"""Mounting, being mounted, unmounting, dying."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import gguf_file
+from gguf_file import Gguf, pattern
+from mounting import alive, daemons, is_mounted, mounts, shell, wait_until
+
+MNT_DETACH = 2
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return gguf_file.plain().write(tmp_path / "tiny.gguf")
+
+
+# --- mounting --------------------------------------------------------------------------
+def test_mount_returns_when_the_mount_answers(weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run(tiny, point)
+    assert is_mounted(point)
+    assert (point / "model.json").stat().st_size > 0
+
+
+def test_the_word_mount_may_stand_in_front(mount, tiny):
+    assert mount(tiny, command=["mount"]).names() == ["output.weight", "token_embd.weight"]
+
+
+def test_options_may_stand_anywhere_and_be_repeated(weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run("-o", "verify=once,umask=022", tiny, "-o", "io=pread", point, "-o", "ro")
+    assert os.stat(point / "model.json").st_mode & 0o777 == 0o444
+    assert b'"once"' in (point / "model.json").read_bytes()
+
+
+def test_relative_paths(weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run(tiny.name, point.name, cwd=tiny.parent)
+    assert (point / "source/tiny.gguf").read_bytes() == tiny.read_bytes()
+    weightfs.run("umount", point.name, cwd=tiny.parent)
+    assert not is_mounted(point)
+
+
+def test_a_model_through_a_relative_link(mount, tiny):
+    link = tiny.with_name("link.gguf")
+    link.symlink_to("tiny.gguf")
+    assert os.listdir(mount(link) / "source") == ["link.gguf"]
+
+
+def test_the_mount_table(mount, tiny):
+    mounted = mount(tiny)
+    kind, source, options = mounts()[os.path.realpath(mounted.path)]
+    assert kind == "fuse.weightfs"
+    assert source != "hf-mount" and source
+    assert {"ro", "nosuid", "nodev"} <= set(options.split(","))
+
+
+def test_fsname_with_a_comma_and_a_backslash(mount, tiny):
+    assert mounts()[os.path.realpath(mount(tiny, "fsname=plain").path)][1] == "plain"
+    assert mounts()[os.path.realpath(mount(tiny, r"fsname=a\,b").path)][1] == "a,b"
+
+
+def test_a_value_with_an_escaped_comma(mount, tiny, tmp_path):
+    mounted = mount(tiny, f"log={tmp_path}/with\\,comma.log")
+    assert (tmp_path / "with,comma.log").exists()
+    assert mounted.status["log"] == f"{tmp_path}/with,comma.log"
+
+
+def test_the_default_log_is_where_status_says(weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run(tiny, point)
+    import json
+
+    log = json.loads((point / ".weightfs/status.json").read_text())["log"]
+    assert log.startswith(str(weightfs.home / "state"))
+    assert os.path.exists(log)
+
+
+WORDS = (
+    "ro rw dev nodev suid nosuid exec noexec atime noatime relatime norelatime strictatime nostrictatime diratime nodiratime lazytime nolazytime "
+    "iversion noiversion sync async dirsync mand nomand silent loud symfollow nosymfollow default_permissions group nogroup "
+    "nofail _netdev defaults auto noauto user nouser users nousers owner noowner x-systemd.automount X-mount.mkdir comment=words max_read=131072"
+).split()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_that_mount_passes_are_accepted(weightfs, mount, tiny, word):
+    point = mount.point()
+    weightfs.run(tiny, point, "-o", word)
+    assert (point / "model.json").exists()
+    with pytest.raises(OSError) as failed:
+        open(point / "new", "w")
+    assert failed.value.errno == errno.EROFS  # whatever they say
+
+
+def test_subtype(weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run(tiny, point, "-o", "subtype=other")
+    assert mounts()[os.path.realpath(point)][0] in ("fuse.other", "fuse.weightfs")
+
+
+def test_mount_points_that_are_none(mount, tiny, tmp_path):
+    assert "missing" in mount.refused(tiny, point=tmp_path / "missing")
+    (tmp_path / "file").write_text("")
+    assert "file" in mount.refused(tiny, point=tmp_path / "file")
+
+
+def test_a_mount_point_that_holds_the_model_is_refused(mount, tmp_path):
+    point = mount.point()
+    (point / "deep").mkdir()
+    path = gguf_file.plain().write(point / "deep/m.gguf")
+    mount.refused(path, point=point)
+    assert path.read_bytes() == gguf_file.plain().encode()
+
+
+def test_a_mount_point_behind_a_link(weightfs, mount, tiny, tmp_path):
+    point = mount.point()
+    (tmp_path / "link").symlink_to(point)
+    weightfs.run(tiny, tmp_path / "link")
+    assert is_mounted(point)
+    weightfs.run("umount", tmp_path / "link")
+    assert not is_mounted(point)
+
+
+def test_several_mounts_of_one_model(mount, tiny):
+    first, second = mount(tiny), mount(tiny, "cache=page")
+    first.unmount()
+    assert second.bin("output.weight") == gguf_file.plain().data_of("output.weight")
+
+
+def test_a_mount_of_a_file_in_a_mount(mount, tiny):
+    outer = mount(tiny)
+    inner = mount(outer / "source/tiny.gguf")
+    assert inner.bin("output.weight") == gguf_file.plain().data_of("output.weight")
+    inner.unmount()
+    outer.unmount()
+
+
+# --- unmounting ------------------------------------------------------------------------
+@pytest.mark.parametrize("command", ['"$1" umount "$2"', 'fusermount3 -u "$2"', 'umount "$2"', '"$1" umount --lazy "$2"'])
+def test_each_way_to_unmount(mount, tiny, command):
+    if command.startswith("umount") and os.getuid() != 0:
+        pytest.skip("umount(8) is for root here")
+    mounted = mount(tiny)
+    shell(command, mounted.weightfs.binary, mounted.path)
+    assert not is_mounted(mounted.path)
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+    assert os.listdir(mounted.path) == []
+
+
+def test_a_busy_mount_is_unmounted_lazily_only(weightfs, mount, tiny):
+    mounted = mount(tiny)
+    with open(mounted / "tensors/output.weight.bin", "rb", buffering=0) as file:
+        assert str(mounted.path) in weightfs.run("umount", mounted.path, code=1).err
+        assert is_mounted(mounted.path)
+        weightfs.run("umount", mounted.path, "--lazy")
+        assert not is_mounted(mounted.path)
+        assert os.pread(file.fileno(), 100, 0) == gguf_file.plain().data_of("output.weight")[:100]
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+
+
+def test_umount_of_what_is_not_mounted(weightfs, tmp_path):
+    (tmp_path / "plain").mkdir()
+    assert str(tmp_path / "plain") in weightfs.run("umount", tmp_path / "plain", code=1).err
+    weightfs.run("umount", tmp_path / "missing", code=1)
+
+
+def test_umount_takes_down_only_our_mounts(root, weightfs, tmp_path):
+    point = tmp_path / "tmpfs"
+    point.mkdir()
+    shell('mount -t tmpfs tmpfs "$1"', point)
+    try:
+        weightfs.run("umount", point, code=1)
+        assert is_mounted(point)
+    finally:
+        shell('umount "$1"', point)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_unmount(mount, tiny, number):
+    mounted = mount(tiny)
+    os.kill(mounted.pid, number)
+    wait_until(lambda: not is_mounted(mounted.path), 5, "the unmount")
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_unmount_lazily_when_files_are_open(mount, tiny, number):
+    mounted = mount(tiny)
+    with open(mounted / "tensors/output.weight.bin", "rb", buffering=0):
+        os.kill(mounted.pid, number)
+        wait_until(lambda: not is_mounted(mounted.path), 5, "the unmount")
+    wait_until(lambda: not alive(mounted.pid), 10, "the end of the daemon")
+
+
+def test_unmount_while_being_read(mount, tmp_path):
+    path = Gguf().tensor("a", "F32", (4 << 20,), pattern(16 << 20)).write(tmp_path / "m.gguf")
+    mounted = mount(path)
+    reader = subprocess.Popen(["sh", "-c", 'while cat "$1" >/dev/null; do :; done 2>/dev/null', "sh", mounted / "tensors/a.bin"])
+    time.sleep(0.3)
+    os.kill(mounted.pid, signal.SIGTERM)
+    wait_until(lambda: not is_mounted(mounted.path), 5, "the unmount")
+    reader.wait(20)
+    wait_until(lambda: not alive(mounted.pid), 10, "the end of the daemon")
+
+
+def test_idle(mount, tiny):
+    mounted = mount(tiny, "idle=1")
+    with open(mounted / "tensors/output.weight.bin", "rb"):
+        time.sleep(2.5)
+        assert is_mounted(mounted.path)
+    wait_until(lambda: not is_mounted(mounted.path), 6, "the unmount for being idle")
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+
+
+# --- in the foreground -----------------------------------------------------------------
+@pytest.fixture
+def foreground(weightfs, mount):
+    """foreground(ARGUMENT...): weightfs -f, ended with the test."""
+    children = []
+
+    def start(*arguments, **options):
+        child = weightfs.start(*arguments, "-f", stderr=subprocess.PIPE, **options)
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_foreground_stays_until_a_signal(mount, tiny, foreground, number):
+    point = mount.point()
+    child = foreground(tiny, point)
+    wait_until(lambda: is_mounted(point), 10, "the mount")
+    assert (point / "model.json").exists() and child.poll() is None
+    child.send_signal(number)
+    _, said = child.communicate(timeout=10)
+    assert child.returncode == 0, said
+    assert not is_mounted(point)
+    assert b"mounted" in said.lower()  # -f logs to stderr
+
+
+def test_foreground_ends_when_unmounted(weightfs, mount, tiny, foreground):
+    point = mount.point()
+    child = foreground(tiny, point)
+    wait_until(lambda: is_mounted(point), 10, "the mount")
+    weightfs.run("umount", point)
+    assert child.wait(10) == 0
+
+
+def test_foreground_failure(mount, tmp_path, foreground):
+    child = foreground(tmp_path / "missing.gguf", mount.point())
+    _, said = child.communicate(timeout=10)
+    assert child.returncode == 1 and b"missing.gguf" in said
+
+
+def test_ready_fd(mount, tiny, foreground):
+    point = mount.point()
+    reader, writer = os.pipe()
+    foreground(tiny, point, "--ready-fd", str(writer), pass_fds=[writer])
+    os.close(writer)
+    with open(reader, "rb") as told:
+        assert told.read()  # ends when the descriptor is closed
+    assert is_mounted(point) and (point / "model.json").exists()
+
+
+def test_notify_socket(mount, tiny, tmp_path, foreground):
+    point = mount.point()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.settimeout(10)
+        told.bind(str(tmp_path / "notify"))
+        foreground(tiny, point, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert b"READY=1" in told.recv(4096)
+    assert is_mounted(point)
+
+
+# --- the daemon ------------------------------------------------------------------------
+def test_the_daemon_is_detached(mount, tiny):
+    mounted = mount(tiny)
+    assert os.getsid(mounted.pid) == mounted.pid or os.getsid(mounted.pid) != os.getsid(0)
+    for fd in (0, 1, 2):
+        assert os.readlink(f"/proc/{mounted.pid}/fd/{fd}") == "/dev/null"
+    assert os.readlink(f"/proc/{mounted.pid}/cwd") == "/"
+
+
+def test_the_daemon_keeps_its_command_line(mount, tiny):
+    mounted = mount(tiny, "verify=once")
+    with open(f"/proc/{mounted.pid}/cmdline", "rb") as file:
+        words = file.read().rstrip(b"\0").split(b"\0")
+    assert words == [os.fsencode(word) for word in mounted.result.args]
+
+
+def test_the_daemon_holds_no_descriptor_of_its_parent(mount, tiny, tmp_path):
+    (tmp_path / "held").write_text("")
+    with open(tmp_path / "held") as file:
+        os.set_inheritable(file.fileno(), False)
+        mounted = mount(tiny)
+    links = {os.readlink(f"/proc/{mounted.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{mounted.pid}/fd")}
+    assert str(tmp_path / "held") not in links
+    assert not any(link.startswith("pipe:") and link in parent_pipes() for link in links)
+
+
+def parent_pipes():
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:
+            continue
+    return found
+
+
+# --- death -----------------------------------------------------------------------------
+def die(mounted):
+    os.kill(mounted.pid, signal.SIGKILL)
+    wait_until(lambda: not alive(mounted.pid))
+
+
+def test_a_dead_mount_is_cleared_and_mounted_over(mount, tiny):  # C43
+    mounted = mount(tiny)
+    die(mounted)
+    with pytest.raises(OSError) as failed:
+        os.listdir(mounted.path)
+    assert failed.value.errno == errno.ENOTCONN
+    again = mount(tiny, point=mounted.path)
+    assert again.bin("output.weight") == gguf_file.plain().data_of("output.weight")
+    again.unmount()
+    assert not is_mounted(mounted.path)  # not one left beneath
+
+
+def test_umount_of_a_dead_mount(weightfs, mount, tiny):  # C43
+    mounted = mount(tiny)
+    die(mounted)
+    weightfs.run("umount", mounted.path)
+    assert not is_mounted(mounted.path)
+    assert os.listdir(mounted.path) == []
+
+
+def test_umount_of_a_dead_mount_with_open_files(weightfs, mount, tiny):
+    mounted = mount(tiny)
+    with open(mounted / "tensors/output.weight.bin", "rb", buffering=0):
+        die(mounted)
+        weightfs.run("umount", mounted.path, "--lazy")
+    assert not is_mounted(mounted.path)
+
+
+def test_auto_unmount(weightfs, mount, tiny):
+    """Works alone, or says plainly that it needs allow_other; then both together work."""
+    point = mount.point()
+    result = weightfs.run(tiny, point, "-o", "auto_unmount", code=None)
+    if result.code != 0:
+        assert "allow_other" in result.err and not is_mounted(point)
+        if os.getuid() != 0:
+            return
+        weightfs.run(tiny, point, "-o", "auto_unmount,allow_other")
+    (pid,) = daemons(str(point))
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_mounted(point), 5, "the unmount after the daemon's death")
+    assert os.listdir(point) == []
+
+
+def test_auto_unmount_and_a_plain_umount(root, weightfs, mount, tiny):
+    mounted = mount(tiny, "auto_unmount,allow_other")
+    mounted.unmount()
+
+
+# --- without FUSE ----------------------------------------------------------------------
+def hidden_fuse(weightfs, script, *arguments):
+    """Run in a mount namespace of its own, whose /dev has no fuse."""
+    hide = "mount -t tmpfs tmpfs /dev && for n in null:3 zero:5 full:7 random:8 urandom:9; do mknod -m 666 /dev/${n%:*} c 1 ${n#*:}; done"
+    return subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{hide}; {script}", "sh", weightfs.binary, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=weightfs.env,
+    )
+
+
+def test_no_fuse_device(root, weightfs, tiny, tmp_path):  # C44
+    (tmp_path / "mnt").mkdir()
+    done = hidden_fuse(weightfs, '"$1" "$2" "$3"', tiny, tmp_path / "mnt")
+    assert done.returncode == 1
+    assert "/dev/fuse" in done.stderr and "--device /dev/fuse" in done.stderr
+    assert done.stderr.startswith("weightfs: ") and len(done.stderr.splitlines()) <= 4
+
+
+def test_the_other_commands_need_no_fuse(root, weightfs, tiny, tmp_path):  # C44
+    script = '"$1" ls "$2" && "$1" info "$2" && "$1" map "$2" && "$1" cat "$2" output.weight | wc -c && "$1" seal "$2" && "$1" verify "$2"'
+    done = hidden_fuse(weightfs, script, tiny)
+    assert done.returncode == 0, done.stderr
+    assert "272" in done.stdout
+
+
+def test_root_needs_no_fusermount3(root, weightfs, mount, tiny):
+    point = mount.point()
+    weightfs.run(tiny, point, env={"PATH": "/nonexistent"})
+    assert is_mounted(point)
+    weightfs.run("umount", point, env={"PATH": "/nonexistent"})
+    assert not is_mounted(point)
+
+
+def test_no_mount_permission_names_the_capability(root, weightfs, tiny, tmp_path):  # C44
+    (tmp_path / "mnt").mkdir()
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", weightfs.binary, tiny, tmp_path / "mnt"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=weightfs.env | {"PATH": "/nonexistent"},
+    )
+    assert done.returncode == 1, done.stderr
+    assert "SYS_ADMIN" in done.stderr.upper() or "fusermount3" in done.stderr, done.stderr
+    assert not is_mounted(tmp_path / "mnt")
+
+
+def test_through_mount_8(root, weightfs, tiny, tmp_path):
+    """mount -t fuse.weightfs, as fstab does it, in a namespace where the program is installed."""
+    (tmp_path / "mnt").mkdir()
+    script = """
+mount -t tmpfs tmpfs /usr/local/bin && cp "$1" /usr/local/bin/weightfs
+mount -t fuse.weightfs "$2" "$3" -o verify=once,noatime,nofail || exit 9
+cat "$3/tensors/output.weight.bin" | wc -c
+findmnt -no FSTYPE "$3"
+umount "$3" || exit 8
+"""
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", weightfs.binary, tiny, tmp_path / "mnt"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=weightfs.env,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["272", "fuse.weightfs"]

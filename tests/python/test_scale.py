@@ -1,0 +1,96 @@
+"""Many tensors, large files, little memory."""
+
+import os
+import struct
+import time
+
+import pytest
+
+import safetensors_file
+from gguf_file import Gguf, pad
+from mounting import shell
+
+MIB = 1 << 20
+MANY = 100_000
+
+
+def sparse_gguf(path, count, nbytes):
+    """A GGUF of count F32 tensors of nbytes each, without writing their data; shape [1024, n]."""
+    shape = struct.pack("<QQ", nbytes // 4096, 1024)
+    records = []
+    for number in range(count):
+        name = f"blk.{number // 10}.tensor_{number % 10}.weight".encode()
+        records.append(struct.pack("<Q", len(name)) + name + struct.pack("<I", 2) + shape + struct.pack("<IQ", 0, number * nbytes))
+    head, _ = Gguf(n_tensors=count).key("general.architecture", "str", "llama").header()
+    head += b"".join(records)
+    start = pad(len(head), 32)
+    with open(path, "wb") as file:
+        file.write(head)
+        file.truncate(start + count * nbytes)
+    return start
+
+
+def test_the_listing_of_100_000_tensors(mount, tmp_path):  # C53
+    header, place = {}, 0
+    for number in range(MANY):
+        header[f"layers.{number}.weight"] = {"dtype": "F32", "shape": [4], "data_offsets": [place, place + 16]}
+        place += 16
+    data = b"".join(struct.pack("<4I", n, n, n, n) for n in range(MANY))
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(safetensors_file.encode(header, data))
+    start = time.monotonic()
+    mounted = mount(path)
+    assert time.monotonic() - start < 2
+    start = time.monotonic()
+    listed = shell('ls -U "$1"', mounted / "tensors").text.splitlines()
+    assert time.monotonic() - start < 4
+    assert len(listed) == len(set(listed)) == 3 * MANY
+    assert [name for name in listed if name.endswith(".bin")][:3] == ["layers.0.weight.bin", "layers.1.weight.bin", "layers.2.weight.bin"]
+    for number in (0, 1, 77_777, MANY - 1):
+        assert mounted.bin(f"layers.{number}.weight") == struct.pack("<4I", *[number] * 4)
+    assert mounted.status["bytes_served"] < 100_000  # listing reads no data
+    assert mounted.rss_anon() < 48 * MIB
+
+
+@pytest.mark.slow
+@pytest.mark.patience(240)
+def test_a_tebibyte_of_100_000_tensors_in_little_memory(weightfs, mount, tmp_path):
+    nbytes = (1 << 40) // MANY // 4096 * 4096
+    path = tmp_path / "m.gguf"
+    start = sparse_gguf(path, MANY, nbytes)
+    assert path.stat().st_size > 0.99 * (1 << 40) and path.stat().st_blocks * 512 < 64 * MIB
+    begin = time.monotonic()
+    mounted = mount(path)
+    ready = time.monotonic() - begin
+    assert ready < 3
+    begin = time.monotonic()
+    listed = os.listdir(mounted / "tensors")
+    assert time.monotonic() - begin < 4 and len(listed) == 3 * MANY
+    assert int(shell('find "$1" -type f | wc -l', mounted / "tensors", timeout=120).text) == 3 * MANY
+    for number in range(0, MANY, 9_973):
+        name = f"blk.{number // 10}.tensor_{number % 10}.weight"
+        file = mounted / f"tensors/{name}.bin"
+        assert file.stat().st_size == nbytes
+        with open(file, "rb", buffering=0) as opened:
+            assert os.pread(opened.fileno(), MIB, nbytes - MIB) == bytes(MIB)
+        about = mounted.json(f"tensors/{name}.json")
+        assert about["source"]["offset"] == start + number * nbytes
+        assert about["shape"] == [1024, nbytes // 4096]
+    readers = " ".join(f'(dd if="$1/blk.{n}.tensor_0.weight.bin" of=/dev/null bs=1M status=none) &' for n in range(8))
+    shell(f"{readers} wait", mounted / "tensors", timeout=120)
+    assert mounted.rss_anon() < 48 * MIB
+    assert mounted.status["rss_bytes"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.patience(120)
+def test_a_sealed_mount_of_100_000_tensors(weightfs, mount, tmp_path):  # C53
+    path = tmp_path / "m.gguf"
+    sparse_gguf(path, MANY, 4096)
+    weightfs.run("seal", path, timeout=120)
+    begin = time.monotonic()
+    mounted = mount(path)
+    assert time.monotonic() - begin < 2
+    assert mounted.model["sealed"] is True
+    assert mounted.bin("blk.9999.tensor_9.weight") == bytes(4096)
+    assert mounted.rss_anon() < 48 * MIB
