@@ -126,6 +126,27 @@ def test_a_sealed_mount_says_so(sealed, mount):
     assert mounted.status["mismatches"] == 0
 
 
+def test_the_list_of_sha256_sums_is_checked_by_the_stock_tool(sealed, mount):
+    mounted = mount(sealed.path)
+    said = shell('cd "$1" && sha256sum -c SHA256SUMS', mounted.path).text.splitlines()
+    assert said == ["source/m.gguf: OK", "tensors/first.bin: OK", "tensors/second.bin: OK", "tensors/small.bin: OK"]
+
+
+def test_the_list_of_crc32_sums(sealed, mount):
+    lines = (mount(sealed.path) / "tensors.sfv").read_text().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith(";"))
+    assert {name.rpartition("/")[2]: value.lower() for name, value in found.items()} == {f"{name}.bin": crc(sealed.file.data_of(name)) for name in ("first", "second", "small")}
+
+
+def test_the_list_of_sha256_sums_leaves_out_what_is_not_stored_so(weightfs, mount, tmp_path):
+    path = Gguf(big=True).tensor("odd\nname", "I8", (3,)).tensor("swapped", "F32", (3,)).write(tmp_path / "m.gguf")
+    weightfs.run("seal", path)
+    mounted = mount(path)
+    said = shell('cd "$1" && sha256sum -c SHA256SUMS', mounted.path).text.splitlines()
+    assert said == ["source/m.gguf: OK", "tensors/odd%0Aname.bin: OK"]
+    assert mounted.json("tensors/swapped.json")["checksum"] is None
+
+
 def test_an_unsealed_mount_says_so(mount, tmp_path):
     mounted = mount(model().write(tmp_path / "m.gguf"))
     assert "seal" in mounted.result.err and mounted.result.err.startswith("weightfs: ")

@@ -289,3 +289,33 @@ def test_a_long_vocabulary_neither_slows_the_mount_nor_stays_in_memory(weightfs,
     assert document(mounted / "metadata.json")["tokenizer.ggml.tokens"]["length"] == 262_144
     assert document(mounted / "metadata/tokenizer.ggml.tokens.json") == words
     assert mounted.rss_anon() < max(memory + (8 << 20), 24 << 20)
+
+
+# --- set=: metadata overridden in the mount --------------------------------------------
+@pytest.fixture
+def keyed(tmp_path):
+    model = gguf_file.plain().key("llama.context_length", "u32", 2048).key("k.scale", "f32", 0.5).key("k.list", "arr:u8", [1, 2])
+    return model.write(tmp_path / "keyed.gguf")
+
+
+def test_set_replaces_and_adds_values(mount, keyed, tmp_path):
+    (tmp_path / "template").write_bytes(b"line one\nline two, no newline added")
+    flags = ["--set", "llama.context_length=4096", "--set", "k.list=[3,4,5]", "--set", "new.words=[\"a\",\"b\"]", "--set", "new.flag=true"]
+    flags += ["--set", f"tokenizer.chat_template=@{tmp_path / 'template'}", "--set", "new.number=-7"]
+    mounted = mount(keyed, flags=flags)
+    found = document(mounted / "metadata.json")
+    assert (found["llama.context_length"], found["k.list"], found["k.scale"]) == (4096, [3, 4, 5], 0.5)
+    assert (found["new.words"], found["new.flag"], found["new.number"]) == (["a", "b"], True, -7)
+    assert (mounted / "metadata/tokenizer.chat_template").read_bytes() == b"line one\nline two, no newline added"
+    assert document(mounted / "metadata/llama.context_length.json") == 4096
+    assert (mounted / "source/keyed.gguf").read_bytes() == keyed.read_bytes()
+
+
+def test_set_as_an_option_escapes_its_commas(mount, keyed):
+    assert document(mount(keyed, r"set=k.list=[7\,8],umask=022") / "metadata.json")["k.list"] == [7, 8]
+
+
+@pytest.mark.parametrize("value", ["llama.context_length=\"text\"", "llama.context_length=-1", "llama.context_length=4294967296", "k.list=[256]", "split.count=2", "general.alignment=64"])
+def test_set_of_a_value_that_does_not_fit(mount, keyed, value):
+    said = mount.refused(keyed, code=None, flags=["--set", value])
+    assert value.split("=")[0] in said

@@ -1,6 +1,7 @@
 """Mounting, being mounted, unmounting, dying."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -12,8 +13,6 @@ import pytest
 import gguf_file
 from gguf_file import Gguf, pattern
 from mounting import alive, daemons, is_mounted, mounts, shell, wait_until
-
-MNT_DETACH = 2
 
 
 @pytest.fixture
@@ -76,8 +75,6 @@ def test_a_value_with_an_escaped_comma(mount, tiny, tmp_path):
 def test_the_default_log_is_where_status_says(weightfs, mount, tiny):
     point = mount.point()
     weightfs.run(tiny, point)
-    import json
-
     log = json.loads((point / ".weightfs/status.json").read_text())["log"]
     assert log.startswith(str(weightfs.home / "state"))
     assert os.path.exists(log)
@@ -170,6 +167,11 @@ def test_umount_of_what_is_not_mounted(weightfs, tmp_path):
     (tmp_path / "plain").mkdir()
     assert str(tmp_path / "plain") in weightfs.run("umount", tmp_path / "plain", code=1).err
     weightfs.run("umount", tmp_path / "missing", code=1)
+
+
+def test_status_of_what_is_not_mounted(weightfs, tmp_path):
+    (tmp_path / "plain").mkdir()
+    assert str(tmp_path / "plain") in weightfs.run("status", tmp_path / "plain", code=1).err
 
 
 def test_umount_takes_down_only_our_mounts(root, weightfs, tmp_path):
@@ -299,26 +301,6 @@ def test_the_daemon_keeps_its_command_line(mount, tiny):
     with open(f"/proc/{mounted.pid}/cmdline", "rb") as file:
         words = file.read().rstrip(b"\0").split(b"\0")
     assert words == [os.fsencode(word) for word in mounted.result.args]
-
-
-def test_the_daemon_holds_no_descriptor_of_its_parent(mount, tiny, tmp_path):
-    (tmp_path / "held").write_text("")
-    with open(tmp_path / "held") as file:
-        os.set_inheritable(file.fileno(), False)
-        mounted = mount(tiny)
-    links = {os.readlink(f"/proc/{mounted.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{mounted.pid}/fd")}
-    assert str(tmp_path / "held") not in links
-    assert not any(link.startswith("pipe:") and link in parent_pipes() for link in links)
-
-
-def parent_pipes():
-    found = set()
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:
-            continue
-    return found
 
 
 # --- death -----------------------------------------------------------------------------

@@ -217,6 +217,16 @@ assert all(a.data.tobytes() == b.data.tobytes() for a, b in zip(through.tensors,
     python(code, mounted / "source/m.gguf", source.path)
 
 
+def test_diff_names_the_tensor_that_differs(mount, tmp_path):  # C59
+    one, two = Gguf(), Gguf()
+    for name in ("same", "changed"):
+        one.tensor(name, "F32", (64,), pattern(256, seed=1))
+        two.tensor(name, "F32", (64,), pattern(256, seed=1 if name == "same" else 2))
+    first, second = mount(one.write(tmp_path / "1.gguf")), mount(two.write(tmp_path / "2.gguf"))
+    said = shell('diff -rq "$1" "$2"', first / "tensors", second / "tensors", code=1).text
+    assert "changed.bin" in said and "same.bin" not in said
+
+
 def test_large_reads_arrive_in_large_requests(root, mount, tmp_path):  # C46
     size = 64 * MIB
     model = Gguf()

@@ -239,9 +239,9 @@ WARNED = {
 def test_served_with_a_warning(weightfs, mount, tmp_path, name):
     model = WARNED[name]
     path = model.write(tmp_path / "m.gguf")
-    assert len(weightfs.run("ls", path, "--json").json()["model"]["warnings"]) == 1
+    assert len(weightfs.run("ls", path, "--json").json()["model"]["warnings"]) >= 1
     mounted = mount(path)
-    assert len(mounted.model["warnings"]) == 1
+    assert len(mounted.model["warnings"]) >= 1
     for tensor in model.tensors:
         assert mounted.bin(tensor.name.decode()) == tensor.data
 
@@ -256,7 +256,7 @@ def test_only_the_last_padding_is_missing(mount, tmp_path):
     model.pad_end = False
     mounted = mount(model.write(tmp_path / "m.gguf"))
     assert mounted.bin("a") == model.data_of("a")
-    assert len(mounted.model["warnings"]) == 1
+    assert len(mounted.model["warnings"]) >= 1
 
 
 def test_a_sound_file_has_no_warning(weightfs, tmp_path):
@@ -268,7 +268,7 @@ def test_safetensors_at_an_odd_address(mount, tmp_path):
     model = safetensors_file.plain()
     model.align = False
     mounted = mount(model.write(tmp_path / "m.safetensors"))
-    assert len(mounted.model["warnings"]) == 1
+    assert len(mounted.model["warnings"]) >= 1
     for name in mounted.names():
         assert mounted.bin(name) == model.data_of(name)
 

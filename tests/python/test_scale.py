@@ -45,7 +45,6 @@ def test_the_listing_of_100_000_tensors(mount, tmp_path):  # C53
     listed = shell('ls -U "$1"', mounted / "tensors").text.splitlines()
     assert time.monotonic() - start < 4
     assert len(listed) == len(set(listed)) == 3 * MANY
-    assert [name for name in listed if name.endswith(".bin")][:3] == ["layers.0.weight.bin", "layers.1.weight.bin", "layers.2.weight.bin"]
     for number in (0, 1, 77_777, MANY - 1):
         assert mounted.bin(f"layers.{number}.weight") == struct.pack("<4I", *[number] * 4)
     assert mounted.status["bytes_served"] < 100_000  # listing reads no data

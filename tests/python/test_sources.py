@@ -195,10 +195,10 @@ def test_the_open_file_is_still_served(live, change, options, sealed):
     data = mounted.file.data_of("a")
     assert mounted.bin("a") == data
     change(mounted.source)
-    for _ in range(2):
-        assert mounted.bin("a") == data
-        assert (mounted / "source/m.gguf").read_bytes() == mounted.file.encode()
-        time.sleep(1.1)
+    assert mounted.bin("a") == data
+    time.sleep(1.1)  # a check that is made once a second has its turn
+    assert mounted.bin("a") == data
+    assert (mounted / "source/m.gguf").read_bytes() == mounted.file.encode()
     assert xattr(mounted / "tensors/a.bin", "state") != "stale"
     mounted.unmount()
 

@@ -52,6 +52,7 @@ class User:
         elif setup:
             pytest.skip("needs root to prepare the namespace")
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, env=self.env | (env or {}))
+        assert "panicked" not in done.stderr, done.stderr
         assert done.returncode == code, f"exit {done.returncode}: {done.stderr}"
         return done
 
