@@ -1,1 +1,209 @@
-//! The seal: what was promised about the bytes. Knows extents, not formats' insides or views.
+//! The seal: what was promised about a model's bytes.
+//!
+//! One JSON file covers every byte of every source file with a CRC32 per chunk, and
+//! each tensor and file with a SHA-256. This room makes it ([`create`]), finds and
+//! loads it ([`find`], [`Seal::load`]), and checks everything against it
+//! ([`verify`]). A loaded seal keeps a few words per tensor; the chunk sums stay in
+//! the file and are read where a read needs them.
+//!
+//! Knows the model's tensors and extents; not what formats, views or mounts make of them.
+
+mod create;
+mod grid;
+mod hex;
+mod lexer;
+mod ordered;
+mod place;
+mod read;
+mod sums;
+mod verify;
+mod write;
+
+pub use create::{Outcome, SealOptions, SealReport, create};
+pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
+pub use hex::{crc_hex, from_hex, hex};
+pub(crate) use place::Draft;
+pub use place::{beside, cache_home, cached, find};
+pub use verify::{Bad, VerifyOptions, VerifyReport, sha256_file, verify};
+
+use crate::source::{Source, SourceError};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::io;
+use std::path::Path;
+
+/// The version of the format that is written and read.
+const VERSION: u64 = 1;
+
+/// Why there is no seal to rely on.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The file is damaged, was edited, or is of another version.
+    #[error(
+        "{file}: not a valid seal: {what}; make it anew with 'weightfs seal --force', or ignore it with '-o seal=none'"
+    )]
+    Invalid {
+        /// The seal.
+        file: String,
+        /// What is wrong, with offset, expected and found.
+        what: String,
+    },
+    /// The seal is sound but describes other files.
+    #[error(
+        "{file}: the seal is not of this model: {what}; if the model is as it should be, make the seal anew with 'weightfs seal --force', or ignore it with '-o seal=none'"
+    )]
+    Foreign {
+        /// The seal.
+        file: String,
+        /// What differs, with tensor, expected and found.
+        what: String,
+    },
+    /// The disk and the memory of the system disagree about the model.
+    #[error(
+        "{file}: {len} bytes at {offset} read differently from disk (CRC32 {disk}) and from the page cache ({cache}): nothing was sealed"
+    )]
+    Unstable {
+        /// The source file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Checksum of the bytes on the device.
+        disk: String,
+        /// Checksum of the bytes that the page cache gives.
+        cache: String,
+    },
+    /// The caller asked for what cannot be.
+    #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
+    ChunkSize(u64),
+    /// The source could not be read, or changed meanwhile.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The seal could not be read or written.
+    #[error("{file}: {op}: {source}")]
+    Io {
+        /// The seal, or its directory.
+        file: String,
+        /// What was tried.
+        op: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl SealError {
+    /// Whether the seal itself is at fault: invalid, or not of this file (exit code 5).
+    pub fn is_mistrust(&self) -> bool {
+        matches!(self, SealError::Invalid { .. } | SealError::Foreign { .. })
+    }
+}
+
+/// What a seal says about one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// CRC32 (IEEE) of the whole tensor.
+    pub crc32: u32,
+    /// SHA-256 of the whole tensor, where the seal has any.
+    pub sha256: Option<[u8; 32]>,
+    /// Bytes per chunk of the seal.
+    pub chunk_bytes: u64,
+}
+
+/// What is kept per tensor: 36 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    crc32: u32,
+    sha256: [u8; 32],
+}
+
+/// A seal that was found to describe an open model.
+#[derive(Debug)]
+pub struct Seal {
+    /// The seal file, kept open: a new seal that replaces it does not concern this one.
+    file: Source,
+    grid: Grid,
+    /// Where the base64 text of each piece's chunk sums begins, by [`Piece::index`].
+    tables: Vec<u64>,
+    /// By tensor index.
+    promises: Vec<Promise>,
+    hashed: bool,
+    /// SHA-256 of each whole source file, by shard.
+    files: Vec<Option<[u8; 32]>>,
+    warnings: Vec<String>,
+}
+
+impl Seal {
+    /// The file it was read from.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Pieces and chunks that it speaks of.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// What differs from the time of sealing without being damage.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Checksums of the tensor with this index.
+    pub fn tensor(&self, index: usize) -> Option<Checksum> {
+        let promise = self.promises.get(index)?;
+        Some(Checksum {
+            crc32: promise.crc32,
+            sha256: self.hashed.then_some(promise.sha256),
+            chunk_bytes: self.grid.chunk_bytes(),
+        })
+    }
+
+    /// SHA-256 of a whole source file, where the seal has it.
+    pub fn source_sha256(&self, shard: usize) -> Option<[u8; 32]> {
+        self.files.get(shard).copied().flatten()
+    }
+
+    /// The CRC32 of chunks `first..first + out.len()` of `piece`, read from the seal file.
+    /// The caller keeps them inside the piece.
+    pub fn expected(&self, piece: &Piece, first: u64, out: &mut [u32]) -> Result<(), SealError> {
+        /// Sums decoded at a time; three of them fill four groups of four characters.
+        const BATCH: usize = 192;
+        let table = self.tables.get(piece.index).copied().unwrap_or(0);
+        let mut first = first;
+        for out in out.chunks_mut(BATCH) {
+            // Sums are 4 bytes each, groups of base64 hold 3.
+            let (from, to) = (4 * first, 4 * (first + out.len() as u64));
+            let (group, groups_end) = (from / 3, to.div_ceil(3));
+            let mut text = [0u8; (4 * BATCH / 3 + 2) * 4];
+            let text = &mut text[..(groups_end - group) as usize * 4];
+            self.file.read_at(table + 4 * group, text)?;
+            let mut bytes = [0u8; (4 * BATCH / 3 + 2) * 3];
+            let skip = (from - 3 * group) as usize;
+            let good = match STANDARD.decode_slice(&*text, &mut bytes) {
+                Ok(len) => bytes.get(skip..len).filter(|b| b.len() >= 4 * out.len()),
+                Err(_) => None,
+            };
+            let Some(good) = good else {
+                return Err(SealError::Invalid {
+                    file: self.path().display().to_string(),
+                    what: format!("the chunk table at byte {table} is not base64 of whole sums"),
+                });
+            };
+            for (crc, four) in out.iter_mut().zip(good.chunks_exact(4)) {
+                *crc = u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            }
+            first += out.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Characters of base64 that hold the sums of so many chunks.
+fn table_len(chunks: u64) -> u64 {
+    (4 * chunks).div_ceil(3) * 4
+}
+
+#[cfg(test)]
+#[path = "seal/tests.rs"]
+mod tests;

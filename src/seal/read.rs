@@ -1,0 +1,598 @@
+//! From a seal file to a [`Seal`] that is known to describe an open model.
+
+use super::grid::{Grid, Part, Piece, is_chunk_size};
+use super::hex::{bytes_from_hex, from_hex, hex};
+use super::lexer::{LexError, Lexer, Place};
+use super::sums::crc_of;
+use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
+use crate::model::Model;
+use crate::source::{IoMode, Source, SourceError, timestamp};
+use std::path::Path;
+
+/// Longest seal that is read, bytes: that of a model of 10 TB at the default chunk size.
+const MAX_LEN: u64 = 1 << 30;
+
+/// What is wrong with a seal; kept until its own hash was checked, which comes first.
+enum Trouble {
+    Invalid(String),
+    Foreign(String),
+}
+
+/// One entry of `sources`, `regions` or `tensors`, as it stands there.
+#[derive(Default)]
+struct Entry {
+    name: Vec<u8>,
+    name_hex: Option<Vec<u8>>,
+    kind: Vec<u8>,
+    dtype: Vec<u8>,
+    source: Option<u64>,
+    shape: Vec<u64>,
+    offset: Option<u64>,
+    nbytes: Option<u64>,
+    size: Option<u64>,
+    mtime: Vec<u8>,
+    crc32: Option<u32>,
+    sha256: Option<[u8; 32]>,
+    table: Option<Place>,
+}
+
+impl Entry {
+    /// The name, also when it is no UTF-8.
+    fn name(&self) -> &[u8] {
+        self.name_hex.as_deref().unwrap_or(&self.name)
+    }
+
+    fn clear(&mut self) {
+        self.name.clear();
+        self.kind.clear();
+        self.dtype.clear();
+        self.shape.clear();
+        self.mtime.clear();
+        (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
+        (self.size, self.crc32, self.sha256, self.table) = (None, None, None, None);
+    }
+}
+
+/// What was read so far.
+struct Reader<'a> {
+    model: &'a Model,
+    sources: &'a [Source],
+    /// Longest string worth keeping.
+    limit: usize,
+    trouble: Option<Trouble>,
+    grid: Option<Grid>,
+    tables: Vec<u64>,
+    promises: Vec<Promise>,
+    hashed: bool,
+    files: Vec<Option<[u8; 32]>>,
+    warnings: Vec<String>,
+    seen: Vec<&'static str>,
+    entry: Entry,
+    scratch: Vec<u8>,
+}
+
+type Lexed = Result<(), LexError>;
+
+impl Seal {
+    /// Reads the seal at `path` and compares everything it says about layout with `model`,
+    /// and the header's bytes with its checksums. The tensors' bytes are not read.
+    pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
+        let name = path.display().to_string();
+        let invalid = |what: String| SealError::Invalid {
+            file: name.clone(),
+            what,
+        };
+        let file = match Source::open(path, IoMode::Auto) {
+            Err(SourceError::NotAFile { kind, .. }) => {
+                return Err(invalid(format!("it is {kind}")));
+            }
+            opened => opened?,
+        };
+        if file.len() > MAX_LEN {
+            return Err(invalid(format!(
+                "{} bytes, more than {MAX_LEN}",
+                file.len()
+            )));
+        }
+        let longest = model
+            .tensors
+            .iter()
+            .map(|t| t.name.len())
+            .max()
+            .unwrap_or(0);
+        let mut reader = Reader {
+            model,
+            sources,
+            limit: 4096 + 3 * longest,
+            trouble: None,
+            grid: None,
+            tables: Vec::new(),
+            promises: Vec::with_capacity(model.tensors.len()),
+            hashed: !model.tensors.is_empty(),
+            files: Vec::with_capacity(model.shards.len()),
+            warnings: Vec::new(),
+            seen: Vec::new(),
+            entry: Entry::default(),
+            scratch: Vec::new(),
+        };
+        let parsed = reader.frame(&mut Lexer::new(&file));
+        match (parsed, reader.trouble) {
+            (Err(LexError::Io(e)), _) => {
+                // A seal that shrank or changed meanwhile says so by itself.
+                file.check_unchanged()?;
+                return Err(SealError::Io {
+                    file: name,
+                    op: "read",
+                    source: e,
+                });
+            }
+            (Err(LexError::Syntax { offset, expected }), _) => {
+                return Err(invalid(format!("expected {expected} at byte {offset}")));
+            }
+            (Ok(()), Some(Trouble::Invalid(what))) => return Err(invalid(what)),
+            (Ok(()), Some(Trouble::Foreign(what))) => {
+                return Err(SealError::Foreign { file: name, what });
+            }
+            (Ok(()), None) => {}
+        }
+        let Some(grid) = reader.grid else {
+            return Err(invalid("it has no \"chunk\"".to_owned()));
+        };
+        let seal = Seal {
+            grid,
+            tables: reader.tables,
+            promises: reader.promises,
+            hashed: reader.hashed,
+            files: reader.files,
+            warnings: reader.warnings,
+            file,
+        };
+        seal.check_headers(sources)?;
+        seal.file.check_unchanged()?;
+        Ok(seal)
+    }
+
+    /// The headers were parsed before their bytes were known to be good; now they are.
+    fn check_headers(&self, sources: &[Source]) -> Result<(), SealError> {
+        let mut room = Vec::new();
+        for piece in self.grid.pieces().filter(|p| p.part == Part::Header) {
+            let source = &sources[piece.shard as usize];
+            for within in 0..self.grid.chunks_of(&piece) {
+                let mut expected = [0];
+                self.expected(&piece, within, &mut expected)?;
+                let (offset, len) = self.grid.chunk_of(&piece, within);
+                let found = crc_of(source, offset, len, &mut room)?;
+                if found != expected[0] {
+                    source.check_unchanged()?;
+                    return Err(SealError::Foreign {
+                        file: self.path().display().to_string(),
+                        what: format!(
+                            "the header of {} differs: {len} bytes at {offset} have CRC32 {}, sealed were {}",
+                            source.path().display(),
+                            crc_hex(found),
+                            crc_hex(expected[0]),
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn invalid(&mut self, what: impl Into<String>) {
+        if !matches!(self.trouble, Some(Trouble::Invalid(_))) {
+            self.trouble = Some(Trouble::Invalid(what.into()));
+        }
+    }
+
+    fn foreign(&mut self, what: impl Into<String>) {
+        if self.trouble.is_none() {
+            self.trouble = Some(Trouble::Foreign(what.into()));
+        }
+    }
+
+    /// Notes that a key was met; a second time is an error.
+    fn once(&mut self, key: &'static str) {
+        if self.seen.contains(&key) {
+            self.invalid(format!("{key:?} stands there twice"));
+        }
+        self.seen.push(key);
+    }
+
+    /// The outermost object.
+    fn frame(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let (mut promised, mut found) = (None, None);
+        lexer.object(|lexer, key| {
+            match key {
+                b"weightfs_manifest" => {
+                    self.once("weightfs_manifest");
+                    let version = lexer.unsigned()?;
+                    if version != VERSION {
+                        self.invalid(format!(
+                            "version {version} of the format, this weightfs reads version {VERSION}"
+                        ));
+                    }
+                }
+                b"body_sha256" => {
+                    self.once("body_sha256");
+                    lexer.string(&mut self.scratch, 64)?;
+                    promised = from_hex::<32>(&self.scratch);
+                }
+                b"body" => {
+                    self.once("body");
+                    lexer.hash_from_here();
+                    self.body(lexer)?;
+                    found = Some(lexer.hash_to_here());
+                }
+                _ => lexer.skip()?,
+            }
+            Ok(())
+        })?;
+        lexer.end()?;
+        for key in ["weightfs_manifest", "body_sha256", "body"] {
+            if !self.seen.contains(&key) {
+                self.invalid(format!("it has no {key:?}"));
+            }
+        }
+        match (promised, found) {
+            (Some(promised), Some(found)) if promised == found => {}
+            (Some(promised), Some(found)) => {
+                // Whatever else looked wrong follows from this.
+                self.trouble = None;
+                self.invalid(format!(
+                    "its body has SHA-256 {}, it says {}",
+                    hex(&found),
+                    hex(&promised)
+                ));
+            }
+            (None, _) => self.invalid("\"body_sha256\" is not 64 lower-case hexadecimal digits"),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        lexer.object(|lexer, key| match key {
+            b"chunk" => {
+                self.once("chunk");
+                self.chunk(lexer)
+            }
+            b"sources" => {
+                self.once("sources");
+                self.sources(lexer)
+            }
+            b"regions" => {
+                self.once("regions");
+                self.regions(lexer)
+            }
+            b"tensors" => {
+                self.once("tensors");
+                self.tensors(lexer)
+            }
+            b"chunk_table" => {
+                self.invalid("chunk tables in a file of their own are not supported");
+                lexer.skip()
+            }
+            _ => lexer.skip(),
+        })?;
+        for key in ["chunk", "sources", "regions", "tensors"] {
+            if !self.seen.contains(&key) {
+                self.invalid(format!("its body has no {key:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let mut size = None;
+        let words: [(&[u8], &str); 3] = [
+            (b"algorithm", "crc32"),
+            (b"grid", "region-start"),
+            (b"encoding", "base64-le-u32"),
+        ];
+        let mut met = [false; 3];
+        lexer.object(|lexer, key| {
+            if key == b"size" {
+                size = Some(lexer.unsigned()?);
+                return Ok(());
+            }
+            let Some(which) = words.iter().position(|(word, _)| *word == key) else {
+                return lexer.skip();
+            };
+            lexer.string(&mut self.scratch, 4096)?;
+            met[which] = true;
+            if self.scratch != words[which].1.as_bytes() {
+                let found = String::from_utf8_lossy(&self.scratch).into_owned();
+                self.invalid(format!(
+                    "chunk {} {found:?} is not supported, only {:?}",
+                    String::from_utf8_lossy(key),
+                    words[which].1
+                ));
+            }
+            Ok(())
+        })?;
+        if met != [true; 3] {
+            self.invalid("\"chunk\" lacks algorithm, grid or encoding");
+        }
+        match size {
+            Some(size) if is_chunk_size(size) => {
+                let grid = Grid::new(self.model, size);
+                self.tables = vec![0; grid.slots()];
+                self.grid = Some(grid);
+            }
+            Some(size) => self.invalid(SealError::ChunkSize(size).to_string()),
+            None => self.invalid("\"chunk\" lacks its size"),
+        }
+        Ok(())
+    }
+
+    /// Reads one object of a list into `self.entry`. Whether what is needed was there, and
+    /// fits, is for the caller to say.
+    fn read_entry(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.clear();
+        let limit = self.limit;
+        let mut bad = None;
+        let read = lexer.object(|lexer, key| {
+            match key {
+                b"name" => lexer.string(&mut entry.name, limit)?,
+                b"name_hex" => {
+                    lexer.string(&mut self.scratch, limit)?;
+                    entry.name_hex = bytes_from_hex(&self.scratch);
+                    if entry.name_hex.is_none() {
+                        bad = Some("a \"name_hex\" that is no hexadecimal");
+                    }
+                }
+                b"kind" => lexer.string(&mut entry.kind, 4096)?,
+                b"dtype" => lexer.string(&mut entry.dtype, 4096)?,
+                b"mtime" => lexer.string(&mut entry.mtime, 4096)?,
+                b"source" => entry.source = Some(lexer.unsigned()?),
+                b"offset" => entry.offset = Some(lexer.unsigned()?),
+                b"nbytes" => entry.nbytes = Some(lexer.unsigned()?),
+                b"size" => entry.size = Some(lexer.unsigned()?),
+                b"shape" => {
+                    entry.shape.clear();
+                    lexer.array(|lexer| {
+                        let dim = lexer.unsigned()?;
+                        if entry.shape.len() < 4096 {
+                            entry.shape.push(dim);
+                        }
+                        Ok(())
+                    })?;
+                }
+                b"crc32" => {
+                    lexer.string(&mut self.scratch, 4096)?;
+                    entry.crc32 = from_hex::<4>(&self.scratch).map(u32::from_be_bytes);
+                    if entry.crc32.is_none() {
+                        bad = Some("a \"crc32\" that is not 8 lower-case hexadecimal digits");
+                    }
+                }
+                b"sha256" => {
+                    lexer.string(&mut self.scratch, 4096)?;
+                    entry.sha256 = from_hex::<32>(&self.scratch);
+                    if entry.sha256.is_none() {
+                        bad = Some("a \"sha256\" that is not 64 lower-case hexadecimal digits");
+                    }
+                }
+                b"crcs" => entry.table = Some(lexer.base64()?),
+                _ => lexer.skip()?,
+            }
+            Ok(())
+        });
+        self.entry = entry;
+        if let Some(bad) = bad {
+            self.invalid(format!("{bad}, before byte {}", lexer.offset()));
+        }
+        read
+    }
+
+    fn sources(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let mut number = 0;
+        lexer.array(|lexer| {
+            self.read_entry(lexer)?;
+            self.source(number);
+            number += 1;
+            Ok(())
+        })?;
+        if number != self.model.shards.len() {
+            let have = self.model.shards.len();
+            self.foreign(format!("it speaks of {number} files, the model has {have}"));
+        }
+        Ok(())
+    }
+
+    fn source(&mut self, number: usize) {
+        let (Some(shard), Some(source)) = (self.model.shards.get(number), self.sources.get(number))
+        else {
+            return;
+        };
+        let entry = &self.entry;
+        let sealed = String::from_utf8_lossy(entry.name()).into_owned();
+        self.files.push(entry.sha256);
+        let mtime = timestamp(source.identity().mtime);
+        if entry.size != Some(shard.len) {
+            let was = entry
+                .size
+                .map_or("no size".to_owned(), |s| format!("{s} bytes"));
+            self.foreign(format!(
+                "{} has {} bytes, sealed was {sealed:?} with {was}",
+                source.path().display(),
+                shard.len
+            ));
+        } else if *entry.name() != *shard.file {
+            self.warnings.push(format!(
+                "{} was sealed under the name {sealed:?}",
+                source.path().display()
+            ));
+        } else if entry.mtime != mtime.as_bytes() {
+            self.warnings.push(format!(
+                "{} has another modification time than when it was sealed ({mtime}, was {})",
+                source.path().display(),
+                String::from_utf8_lossy(&entry.mtime)
+            ));
+        }
+    }
+
+    fn regions(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let Some(grid) = self.grid.take() else {
+            self.invalid("\"chunk\" must come before \"regions\"");
+            return lexer.skip();
+        };
+        let mut pieces = grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_)));
+        let read = lexer.array(|lexer| {
+            self.read_entry(lexer)?;
+            match pieces.next() {
+                Some(piece) => self.region(&grid, &piece),
+                None => self.foreign("it has more regions than the files"),
+            }
+            Ok(())
+        });
+        if let Some(piece) = pieces.next() {
+            self.foreign(format!(
+                "it lacks the {} of {} bytes at {} of file {}",
+                piece.part.kind(),
+                piece.len,
+                piece.offset,
+                piece.shard
+            ));
+        }
+        drop(pieces);
+        self.grid = Some(grid);
+        read
+    }
+
+    fn region(&mut self, grid: &Grid, piece: &Piece) {
+        let entry = &self.entry;
+        let same = entry.kind == piece.part.kind().as_bytes()
+            && entry.source == Some(u64::from(piece.shard))
+            && entry.offset == Some(piece.offset)
+            && entry.nbytes == Some(piece.len);
+        if same {
+            self.table(grid, piece, || {
+                format!("the {} at {}", piece.part.kind(), piece.offset)
+            });
+        } else {
+            let was = format!(
+                "{} of {} bytes at {} of file {}",
+                String::from_utf8_lossy(&entry.kind),
+                number(entry.nbytes),
+                number(entry.offset),
+                number(entry.source)
+            );
+            self.foreign(format!(
+                "the {} of {} bytes at {} of file {} was sealed as {was}",
+                piece.part.kind(),
+                piece.len,
+                piece.offset,
+                piece.shard
+            ));
+        }
+    }
+
+    /// Takes the chunk table of the entry for `piece`, if its length fits.
+    fn table(&mut self, grid: &Grid, piece: &Piece, what: impl Fn() -> String) {
+        let expected = table_len(grid.chunks_of(piece));
+        match (self.entry.table, self.entry.crc32) {
+            (None, _) => self.invalid(format!("{} has no \"crcs\"", what())),
+            (_, None) => self.invalid(format!("{} has no \"crc32\"", what())),
+            (Some(place), _) if place.len != expected => self.invalid(format!(
+                "the chunk table of {} has {} characters, {expected} are needed",
+                what(),
+                place.len
+            )),
+            (Some(place), _) => self.tables[piece.index] = place.offset,
+        }
+    }
+
+    fn tensors(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
+        let Some(grid) = self.grid.take() else {
+            self.invalid("\"chunk\" must come before \"tensors\"");
+            return lexer.skip();
+        };
+        let mut pieces = grid
+            .pieces()
+            .filter(|p| matches!(p.part, Part::Tensor(_)))
+            .peekable();
+        let mut index = 0u32;
+        let read = lexer.array(|lexer| {
+            self.read_entry(lexer)?;
+            // Tensor order is the order of pieces; empty tensors have none.
+            let part = Part::Tensor(index);
+            let piece = pieces.next_if(|p| p.part == part).or_else(|| {
+                let extent = self.model.tensors.get(index as usize)?.extent;
+                grid.pieces_from(extent.shard, extent.offset)
+                    .next()
+                    .filter(|p| p.part == part)
+            });
+            self.tensor(&grid, index as usize, piece.as_ref());
+            index = index.saturating_add(1);
+            Ok(())
+        });
+        if index as usize != self.model.tensors.len() {
+            let have = self.model.tensors.len();
+            self.foreign(format!("it has {index} tensors, the model has {have}"));
+        }
+        drop(pieces);
+        self.grid = Some(grid);
+        read
+    }
+
+    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>) {
+        let Some(tensor) = self.model.tensors.get(index) else {
+            return;
+        };
+        let entry = &self.entry;
+        let name = String::from_utf8_lossy(&tensor.name);
+        let extent = tensor.extent;
+        let differs = if *entry.name() != *tensor.name {
+            Some((
+                "name",
+                format!("{name:?}"),
+                format!("{:?}", String::from_utf8_lossy(entry.name())),
+            ))
+        } else if entry.dtype != tensor.dtype.name().as_bytes() {
+            let was = String::from_utf8_lossy(&entry.dtype).into_owned();
+            Some(("dtype", tensor.dtype.name().to_owned(), was))
+        } else if *entry.shape != *tensor.shape {
+            Some((
+                "shape",
+                format!("{:?}", tensor.shape),
+                format!("{:?}", entry.shape),
+            ))
+        } else {
+            [
+                ("source", u64::from(extent.shard), entry.source),
+                ("offset", extent.offset, entry.offset),
+                ("nbytes", extent.len, entry.nbytes),
+            ]
+            .into_iter()
+            .find(|(_, is, was)| Some(*is) != *was)
+            .map(|(what, is, was)| (what, is.to_string(), number(was)))
+        };
+        let promise = Promise {
+            crc32: entry.crc32.unwrap_or(0),
+            sha256: entry.sha256.unwrap_or([0; 32]),
+        };
+        self.hashed &= entry.sha256.is_some();
+        self.promises.push(promise);
+        if let Some((what, is, was)) = differs {
+            self.foreign(format!(
+                "tensor {index} {name:?}: {what} is {is}, sealed was {was}"
+            ));
+            return;
+        }
+        match piece {
+            Some(piece) => self.table(grid, piece, || format!("tensor {name:?}")),
+            None if self.entry.table.is_some_and(|t| t.len > 0) => {
+                self.invalid(format!("tensor {name:?} is empty but has a chunk table"));
+            }
+            None => {}
+        }
+    }
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map_or("nothing".to_owned(), |v| v.to_string())
+}

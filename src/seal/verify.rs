@@ -1,0 +1,242 @@
+//! Checking all bytes of a model against its seal, without a mount.
+
+use super::grid::{Grid, Part, Piece};
+use super::hex::{crc_hex, hex};
+use super::ordered::in_order;
+use super::sums::{sha256_of, sum_piece};
+use super::{Seal, SealError};
+use crate::model::Model;
+use crate::source::{Source, SourceError};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How thoroughly to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// Whether tensors' SHA-256 are compared as well, where the seal has them: chunk sums
+    /// find every accident, only these find intent. Slower.
+    pub sha256: bool,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> VerifyOptions {
+        VerifyOptions { sha256: true }
+    }
+}
+
+/// A range that is not what was sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bad {
+    /// Index of the tensor; `None` for header and padding.
+    pub tensor: Option<u32>,
+    /// What it lies in.
+    pub part: Part,
+    /// Number of the chunk in its piece; `None` where all chunks fit and the whole does not.
+    pub chunk: Option<u64>,
+    /// The file.
+    pub shard: u32,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+    /// The sealed checksum, in hexadecimal.
+    pub expected: String,
+    /// The checksum of the bytes, or the reason why there is none ("unreadable: ...").
+    pub found: String,
+}
+
+/// The outcome of [`verify`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Bad ranges in order of the files. Empty: everything is as sealed.
+    pub bad: Vec<Bad>,
+    /// Bad ranges that found no room in `bad`.
+    pub more: u64,
+    /// Chunks looked at.
+    pub chunks: u64,
+}
+
+impl VerifyReport {
+    /// Whether everything is as sealed.
+    pub fn is_good(&self) -> bool {
+        self.bad.is_empty()
+    }
+}
+
+/// Bad ranges that are listed. Memory is bounded also when another file was put in place.
+const LISTED: usize = 100_000;
+
+/// Checks every byte of all files, header and padding too. `progress` is called on this
+/// thread, now and then, with the number of bytes done of all files together.
+pub fn verify(
+    model: &Model,
+    sources: &[Source],
+    seal: &Seal,
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<VerifyReport, SealError> {
+    for source in sources {
+        source.check_unchanged()?;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let done = AtomicU64::new(0);
+    let mut report = VerifyReport {
+        chunks: seal.grid().chunks(),
+        ..VerifyReport::default()
+    };
+    in_order(
+        threads,
+        seal.grid().pieces(),
+        |piece| check(model, sources, seal, options, &piece, &done),
+        |bad| {
+            for bad in bad {
+                if report.bad.len() < LISTED {
+                    report.bad.push(bad);
+                } else {
+                    report.more += 1;
+                }
+            }
+            Ok(())
+        },
+        || progress(done.load(Ordering::Relaxed)),
+    )?;
+    progress(done.load(Ordering::Relaxed));
+    for source in sources {
+        source.check_unchanged()?;
+    }
+    Ok(report)
+}
+
+fn check(
+    model: &Model,
+    sources: &[Source],
+    seal: &Seal,
+    options: VerifyOptions,
+    piece: &Piece,
+    done: &AtomicU64,
+) -> Result<Vec<Bad>, SealError> {
+    let (grid, source) = (seal.grid(), &sources[piece.shard as usize]);
+    let tensor = match piece.part {
+        Part::Tensor(index) => Some(index),
+        _ => None,
+    };
+    let promise = tensor.and_then(|index| seal.tensor(index as usize));
+    let with_sha = options.sha256 && promise.is_some_and(|p| p.sha256.is_some());
+    let read = sum_piece(source, grid, piece, with_sha, |_, len| {
+        done.fetch_add(len, Ordering::Relaxed);
+        true
+    });
+    let sums = match read {
+        Ok(Some(sums)) => sums,
+        // A source that changed is no damage of the model: it is another file now.
+        Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
+        Err(_) | Ok(None) => return unreadable(source, seal, grid, piece, tensor),
+    };
+    let mut bad = Vec::new();
+    let mut expected = vec![0; sums.chunks.len().min(4096)];
+    for (batch, found) in (0..).zip(sums.chunks.chunks(4096)) {
+        let first = batch * 4096;
+        let expected = &mut expected[..found.len()];
+        seal.expected(piece, first, expected)?;
+        for ((within, &found), &expected) in (first..).zip(found).zip(&*expected) {
+            if found != expected {
+                bad.push(chunk(grid, piece, tensor, within, expected, crc_hex(found)));
+            }
+        }
+    }
+    if let (true, Some(promise)) = (bad.is_empty(), promise) {
+        let whole = |expected: String, found: String| Bad {
+            tensor,
+            part: piece.part,
+            chunk: None,
+            shard: piece.shard,
+            offset: piece.offset,
+            len: piece.len,
+            expected,
+            found,
+        };
+        if let (Some(expected), Some(found)) = (promise.sha256, sums.sha256)
+            && expected != found
+        {
+            bad.push(whole(hex(&expected), hex(&found)));
+        } else if promise.crc32 != sums.crc32 {
+            // All chunks fit: the seal contradicts itself.
+            let index = tensor.unwrap_or(0) as usize;
+            let name = model.tensors.get(index).map_or(&b""[..], |t| &t.name);
+            return Err(SealError::Invalid {
+                file: seal.path().display().to_string(),
+                what: format!(
+                    "tensor {:?} has CRC32 {} by its chunks, {} by its own entry",
+                    String::from_utf8_lossy(name),
+                    crc_hex(sums.crc32),
+                    crc_hex(promise.crc32)
+                ),
+            });
+        }
+    }
+    Ok(bad)
+}
+
+fn chunk(
+    grid: &Grid,
+    piece: &Piece,
+    tensor: Option<u32>,
+    within: u64,
+    expected: u32,
+    found: String,
+) -> Bad {
+    let (offset, len) = grid.chunk_of(piece, within);
+    Bad {
+        tensor,
+        part: piece.part,
+        chunk: Some(within),
+        shard: piece.shard,
+        offset,
+        len,
+        expected: crc_hex(expected),
+        found,
+    }
+}
+
+/// Some bytes of the piece cannot be read: find out which chunks that concerns.
+fn unreadable(
+    source: &Source,
+    seal: &Seal,
+    grid: &Grid,
+    piece: &Piece,
+    tensor: Option<u32>,
+) -> Result<Vec<Bad>, SealError> {
+    let mut bad = Vec::new();
+    let mut room = Vec::new();
+    for within in 0..grid.chunks_of(piece) {
+        let mut expected = [0];
+        seal.expected(piece, within, &mut expected)?;
+        let (offset, len) = grid.chunk_of(piece, within);
+        room.resize(len as usize, 0);
+        let found = match source.reread_at(offset, &mut room) {
+            Ok(()) => {
+                let found = crc32fast::hash(&room);
+                if found == expected[0] {
+                    continue;
+                }
+                crc_hex(found)
+            }
+            Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
+            Err(e) => format!("unreadable: {e}"),
+        };
+        bad.push(chunk(grid, piece, tensor, within, expected[0], found));
+    }
+    Ok(bad)
+}
+
+/// SHA-256 of a whole source file, for a comparison with a digest from elsewhere.
+/// `progress` is called with the number of bytes done.
+pub fn sha256_file(source: &Source, progress: &dyn Fn(u64)) -> Result<[u8; 32], SealError> {
+    source.check_unchanged()?;
+    let sum = sha256_of(source, |at, _| {
+        progress(at);
+        true
+    })?;
+    source.check_unchanged()?;
+    progress(source.len());
+    Ok(sum.unwrap_or_default())
+}

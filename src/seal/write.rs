@@ -1,0 +1,254 @@
+//! The text of a seal, written as the sums come in.
+//!
+//! What is known only at the end (the files' SHA-256 and the body's own) is written as
+//! placeholders of the right length and filled in; the body is then hashed as it stands
+//! in the file.
+
+use super::VERSION;
+use super::grid::{Grid, Piece};
+use super::hex::{crc_hex, hex};
+use super::sums::Sums;
+use crate::model::{Model, Tensor};
+use crate::source::{Source, timestamp};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Stands for 64 hexadecimal digits.
+const BLANK: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+pub(super) struct Writer<'a> {
+    file: &'a File,
+    out: BufWriter<&'a File>,
+    at: u64,
+    /// Where the body's own sum belongs.
+    body_sum: u64,
+    body: u64,
+    /// Where the sums of the files belong.
+    file_sums: Vec<u64>,
+    /// Whether a list has an element already.
+    began: bool,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes everything up to the list of regions.
+    pub(super) fn begin(
+        file: &'a File,
+        model: &Model,
+        sources: &[Source],
+        grid: &Grid,
+        with_sha: bool,
+    ) -> io::Result<Writer<'a>> {
+        let out = BufWriter::with_capacity(1 << 18, file);
+        let mut w = Writer {
+            file,
+            out,
+            at: 0,
+            body_sum: 0,
+            body: 0,
+            file_sums: Vec::new(),
+            began: false,
+        };
+        w.text(&format!(
+            "{{\"weightfs_manifest\":{VERSION},\"body_sha256\":\""
+        ))?;
+        w.body_sum = w.at;
+        w.text(BLANK)?;
+        w.text("\",\"body\":")?;
+        w.body = w.at;
+        w.text(&format!(
+            "{{\n\"created\":\"{}\",\n\"tool\":{},\n\"chunk\":{},\n\"sources\":[",
+            utc(SystemTime::now()),
+            json!({"name": "weightfs", "version": env!("CARGO_PKG_VERSION")}),
+            json!({
+                "size": grid.chunk_bytes(),
+                "algorithm": "crc32",
+                "grid": "region-start",
+                "encoding": "base64-le-u32",
+            }),
+        ))?;
+        for (shard, source) in model.shards.iter().zip(sources) {
+            w.element()?;
+            w.text(&format!(
+                "{{{},\"format\":\"{}\",\"format_version\":{},\"size\":{},\"mtime\":\"{}\",\"data_start\":{},\"tensor_infos\":{}",
+                name(&shard.file),
+                model.format.name(),
+                model.format_version,
+                shard.len,
+                timestamp(source.identity().mtime),
+                shard.data_start,
+                shard.tensor_infos,
+            ))?;
+            if with_sha {
+                w.text(",\"sha256\":\"")?;
+                w.file_sums.push(w.at);
+                w.text(BLANK)?;
+                w.text("\"")?;
+            }
+            w.text("}")?;
+        }
+        w.list("regions")?;
+        Ok(w)
+    }
+
+    /// One region.
+    pub(super) fn region(&mut self, piece: &Piece, sums: &Sums) -> io::Result<()> {
+        self.element()?;
+        self.text(&format!(
+            "{{\"source\":{},\"kind\":\"{}\",\"offset\":{},\"nbytes\":{}",
+            piece.shard,
+            piece.part.kind(),
+            piece.offset,
+            piece.len,
+        ))?;
+        self.sums(sums)
+    }
+
+    /// Ends the list of regions and begins that of tensors.
+    pub(super) fn regions_done(&mut self) -> io::Result<()> {
+        self.list("tensors")
+    }
+
+    /// One tensor, in tensor order.
+    pub(super) fn tensor(&mut self, tensor: &Tensor, sums: &Sums) -> io::Result<()> {
+        self.element()?;
+        let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
+        self.text(&format!(
+            "{{{},\"source\":{},\"dtype\":\"{}\",\"shape\":[{}],\"offset\":{},\"nbytes\":{}",
+            name(&tensor.name),
+            tensor.extent.shard,
+            tensor.dtype.name(),
+            shape.join(","),
+            tensor.extent.offset,
+            tensor.extent.len,
+        ))?;
+        self.sums(sums)
+    }
+
+    /// Ends the text and fills in what was left blank.
+    pub(super) fn finish(mut self, files: &[Option<[u8; 32]>]) -> io::Result<u64> {
+        self.text("\n]}")?;
+        let body_end = self.at;
+        self.text("}\n")?;
+        self.out.flush()?;
+        for (&at, sum) in self.file_sums.iter().zip(files.iter().flatten()) {
+            self.file.write_all_at(hex(sum).as_bytes(), at)?;
+        }
+        let mut hash = Sha256::new();
+        let mut room = vec![0; 1 << 18];
+        let mut at = self.body;
+        while at < body_end {
+            let take = room.len().min((body_end - at) as usize);
+            self.file.read_exact_at(&mut room[..take], at)?;
+            hash.update(&room[..take]);
+            at += take as u64;
+        }
+        self.file
+            .write_all_at(hex(&hash.finalize()).as_bytes(), self.body_sum)?;
+        Ok(self.at)
+    }
+
+    fn sums(&mut self, sums: &Sums) -> io::Result<()> {
+        self.text(&format!(",\"crc32\":\"{}\"", crc_hex(sums.crc32)))?;
+        if let Some(sha) = &sums.sha256 {
+            self.text(&format!(",\"sha256\":\"{}\"", hex(sha)))?;
+        }
+        self.text(",\"crcs\":\"")?;
+        // A multiple of three sums encodes without padding, so the parts join.
+        for sums in sums.chunks.chunks(3 * 256) {
+            let bytes: Vec<u8> = sums.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+            self.text(&STANDARD.encode(bytes))?;
+        }
+        self.text("\"}")
+    }
+
+    fn list(&mut self, key: &str) -> io::Result<()> {
+        self.began = false;
+        self.text(&format!("\n],\n\"{key}\":["))
+    }
+
+    fn element(&mut self) -> io::Result<()> {
+        let comma = if self.began { ",\n" } else { "\n" };
+        self.began = true;
+        self.text(comma)
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.at += text.len() as u64;
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+/// `"name":...`, with the exact bytes as well when they are not UTF-8.
+fn name(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(name) => format!("\"name\":{}", json!(name)),
+        Err(_) => {
+            format!(
+                "\"name\":{},\"name_hex\":\"{}\"",
+                json!(String::from_utf8_lossy(bytes)),
+                hex(bytes)
+            )
+        }
+    }
+}
+
+/// A time as `2026-11-30T00:00:00Z`. Times before 1970 are shown as its first second.
+pub(super) fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Civil date from days, in eras of 400 years that begin on 1 March (H. Hinnant's
+    // "chrono-compatible low-level date algorithms").
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_796_083_200, "2026-12-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn names_keep_their_bytes() {
+        assert_eq!(name(b"a\"b"), r#""name":"a\"b""#);
+        assert_eq!(
+            name(b"a\xff"),
+            "\"name\":\"a\u{fffd}\",\"name_hex\":\"61ff\""
+        );
+    }
+}
