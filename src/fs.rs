@@ -486,7 +486,7 @@ impl WeightFs {
                 builder.literal(": ");
                 match &meta.value {
                     Value::Array(array) if array.len() > INLINE_ELEMENTS => {
-                        let file = crate::layout::metadata_file_name(model, i).unwrap_or_default();
+                        let file = crate::layout::metadata_file_name(model, i as u32);
                         let file = format!("metadata/{}", json::lossy(&file));
                         builder.literal(&format!(
                             "{{\n    \"array\": \"{}\",\n    \"length\": {},\n    \"file\": {}\n  }}",

@@ -5,7 +5,7 @@
 //! costs one hash index. Must not know bytes or FUSE.
 
 use crate::model::{Model, Value};
-use crate::naming::{Catalog, Collision, StemIndex, file_stem};
+use crate::naming::{Catalog, StemIndex, file_stem};
 use crate::view::document::{LONGEST_SUFFIX, has_npy};
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -164,14 +164,29 @@ pub enum FileKind {
     Symlink,
 }
 
-/// Two things that would have the same file name; the mount is refused.
+/// Why there can be no such tree; the mount is refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{dir}/{file}: both {a} and {b} would have this file name")]
-pub struct LayoutError {
-    dir: &'static str,
-    file: String,
-    a: String,
-    b: String,
+pub enum LayoutError {
+    /// Two things would have the same file name.
+    #[error("two names meet on the path {dir}/{file}: {a} and {b}")]
+    Collision {
+        /// Directory.
+        dir: &'static str,
+        /// Their common file name (or its stem).
+        file: String,
+        /// The one.
+        a: String,
+        /// The other.
+        b: String,
+    },
+    /// More entries than can be numbered.
+    #[error("{dir}/: {count} entries are more than 4294967295")]
+    TooMany {
+        /// Directory.
+        dir: &'static str,
+        /// How many there would be.
+        count: usize,
+    },
 }
 
 /// The plan of one mount.
@@ -198,29 +213,34 @@ impl Layout {
     /// Plans the mount; `sealed` and `hashed` say whether there are checksums to list.
     pub fn new(names: Names<'_>, sealed: bool, hashed: bool) -> Result<Layout, LayoutError> {
         let Names { model, catalog } = names;
-        let collision = |dir, name: &dyn Fn(usize) -> Vec<u8>, c: Collision| LayoutError {
-            dir,
-            file: c.stem.escape_ascii().to_string(),
-            a: format!("\"{}\"", name(c.a as usize).escape_ascii()),
-            b: format!("\"{}\"", name(c.b as usize).escape_ascii()),
-        };
-        let mounted = |i: usize| catalog.get(model, i).name;
-        let tensors = StemIndex::build(catalog.len(model), mounted, LONGEST_SUFFIX)
-            .map_err(|c| collision("tensors", &|i| mounted(i).to_vec(), c))?;
-        let stored = |i: usize| &*model.tensors[i].name;
+        let tensors = index(
+            "tensors",
+            catalog.len(model),
+            |i| catalog.get(model, i as usize).name,
+            |i| mounted_stem(names, i),
+        )?;
         let source_names = if catalog.is_identity() {
             None
         } else {
-            let index = StemIndex::build(model.tensors.len(), stored, LONGEST_SUFFIX)
-                .map_err(|c| collision("source-names", &|i| stored(i).to_vec(), c))?;
-            Some(index)
+            Some(index(
+                "source-names",
+                model.tensors.len(),
+                |i| &*model.tensors[i as usize].name,
+                |i| stored_stem(model, i),
+            )?)
         };
-        let key = |i: usize| &*model.metadata[i].key;
-        let metadata = StemIndex::build(model.metadata.len(), key, LONGEST_SUFFIX)
-            .map_err(|c| collision("metadata", &|i| key(i).to_vec(), c))?;
-        let file = |i: usize| &*model.shards[i].file;
-        let sources = StemIndex::build(model.shards.len(), file, 0)
-            .map_err(|c| collision("source", &|i| file(i).to_vec(), c))?;
+        let metadata = index(
+            "metadata",
+            model.metadata.len(),
+            |i| &*model.metadata[i as usize].key,
+            |i| metadata_file_name(model, i),
+        )?;
+        let sources = index(
+            "source",
+            model.shards.len(),
+            |i| &*model.shards[i as usize].file,
+            |i| source_file_name(model, i),
+        )?;
 
         let mut root = vec![
             ("model.json", Node::Doc(Doc::Model)),
@@ -239,41 +259,13 @@ impl Layout {
             root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
         }
         root.push((".weightfs", Node::Dir(Dir::Live)));
-        let layout = Layout {
+        Ok(Layout {
             tensors,
             source_names,
             metadata,
             sources,
             root,
-        };
-        layout.check_metadata(model)?;
-        Ok(layout)
-    }
-
-    /// A string under the key `x.json` and a number under `x` want the same file name.
-    fn check_metadata(&self, model: &Model) -> Result<(), LayoutError> {
-        for (i, meta) in model.metadata.iter().enumerate() {
-            let Some(file) = metadata_file_name(model, i) else {
-                continue;
-            };
-            if matches!(meta.value, Value::Str(_)) || !file.ends_with(b".json") {
-                continue;
-            }
-            if let Some(other) = self.metadata.find(&file, |i| &model.metadata[i].key)
-                && matches!(model.metadata[other as usize].value, Value::Str(_))
-            {
-                return Err(LayoutError {
-                    dir: "metadata",
-                    file: file.escape_ascii().to_string(),
-                    a: format!("the key \"{}\"", meta.key.escape_ascii()),
-                    b: format!(
-                        "the key \"{}\"",
-                        model.metadata[other as usize].key.escape_ascii()
-                    ),
-                });
-            }
-        }
-        Ok(())
+        })
     }
 
     /// What `ino` stands for, if there is such a file.
@@ -295,7 +287,7 @@ impl Layout {
 
     /// The entry called `name` in `dir`.
     pub fn lookup(&self, names: Names<'_>, dir: Dir, name: &[u8]) -> Option<Node> {
-        let Names { model, catalog } = names;
+        let Names { model, catalog: _ } = names;
         match dir {
             Dir::Root => self
                 .root
@@ -307,33 +299,24 @@ impl Layout {
                 b"metrics" => Some(Node::Live(Live::Metrics)),
                 _ => None,
             },
-            Dir::Metadata => {
-                let find = |stem: &[u8]| self.metadata.find(stem, |i| &model.metadata[i].key);
-                let is_string = |i: u32| matches!(model.metadata[i as usize].value, Value::Str(_));
-                let stem = match name {
-                    b"%2E" => &b"."[..],
-                    b"%2E%2E" => &b".."[..],
-                    other => other,
-                };
-                find(stem)
-                    .filter(|&i| is_string(i))
-                    .or_else(|| find(name.strip_suffix(b".json")?).filter(|&i| !is_string(i)))
-                    .map(Node::Meta)
-            }
+            Dir::Metadata => self
+                .metadata
+                .find(name, |i| metadata_file_name(model, i))
+                .map(Node::Meta),
             Dir::Source => self
                 .sources
-                .find(name, |i| &model.shards[i].file)
+                .find(name, |i| source_file_name(model, i))
                 .map(Node::Source),
             Dir::SourceNames => {
                 let index = self.source_names.as_ref()?;
-                let i = index.find(name.strip_suffix(b".bin")?, |i| &model.tensors[i].name)?;
+                let i = index.find(name.strip_suffix(b".bin")?, |i| stored_stem(model, i))?;
                 link_target(names, i).map(|_| Node::SourceName(i))
             }
             Dir::Tensors => {
                 let (stem, view) = View::ALL
                     .iter()
                     .find_map(|&v| Some((name.strip_suffix(v.suffix().as_bytes())?, v)))?;
-                let i = self.tensors.find(stem, |i| catalog.get(model, i).name)?;
+                let i = self.tensors.find(stem, |i| mounted_stem(names, i))?;
                 has_view(names, i, view).then_some(Node::Tensor(i, view))
             }
         }
@@ -362,21 +345,24 @@ impl Layout {
                 emit(next, Node::Live(LIVES[i]), name.as_bytes())
             }),
             Dir::Metadata => numbered(from, model.metadata.len() as u64, |i, next| {
-                let name = metadata_file_name(model, i).unwrap_or_default();
-                emit(next, Node::Meta(i as u32), &name)
+                emit(
+                    next,
+                    Node::Meta(i as u32),
+                    &metadata_file_name(model, i as u32),
+                )
             }),
             Dir::Source => numbered(from, model.shards.len() as u64, |i, next| {
                 emit(
                     next,
                     Node::Source(i as u32),
-                    &file_stem(&model.shards[i].file, 0),
+                    &source_file_name(model, i as u32),
                 )
             }),
             Dir::SourceNames => numbered(from, model.tensors.len() as u64, |i, next| {
                 if link_target(names, i as u32).is_none() {
                     return true;
                 }
-                let stem = file_stem(&model.tensors[i].name, LONGEST_SUFFIX);
+                let stem = stored_stem(model, i as u32);
                 emit(
                     next,
                     Node::SourceName(i as u32),
@@ -390,7 +376,7 @@ impl Layout {
                     if !has_view(names, i, view) {
                         return true;
                     }
-                    let stem = file_stem(catalog.get(model, i as usize).name, LONGEST_SUFFIX);
+                    let stem = mounted_stem(names, i);
                     emit(
                         next,
                         Node::Tensor(i, view),
@@ -425,7 +411,7 @@ impl Layout {
     /// Where the symlink of the `i`th stored tensor points.
     pub fn link(&self, names: Names<'_>, i: u32) -> Option<Vec<u8>> {
         let target = link_target(names, i)?;
-        let stem = file_stem(names.catalog.get(names.model, target).name, LONGEST_SUFFIX);
+        let stem = mounted_stem(names, target as u32);
         Some([b"../tensors/", &*stem, b".bin"].concat())
     }
 
@@ -467,20 +453,53 @@ fn has_view(names: Names<'_>, i: u32, view: View) -> bool {
 
 /// The one mounted tensor that is all of the stored one: none when it is dropped or split.
 fn link_target(names: Names<'_>, stored: u32) -> Option<usize> {
-    let targets = names.catalog.targets(names.model, stored);
+    let targets = names.catalog.targets(stored);
     let whole = names.model.tensors.get(stored as usize)?.extent;
     let target = targets.start;
     (targets.len() == 1 && names.catalog.get(names.model, target).extent == whole).then_some(target)
 }
 
+/// An index of `count` names of `dir`; two equal ones refuse the mount. `subject` is what
+/// an entry stands for, for the message.
+fn index<'a>(
+    dir: &'static str,
+    count: usize,
+    subject: impl Fn(u32) -> &'a [u8],
+    name: impl Fn(u32) -> Cow<'a, [u8]>,
+) -> Result<StemIndex, LayoutError> {
+    // Readers take at most 2^20 tensors and keys; a map's slices are counted in u32 as well.
+    let count = u32::try_from(count).map_err(|_| LayoutError::TooMany { dir, count })?;
+    StemIndex::build(count, name).map_err(|c| LayoutError::Collision {
+        dir,
+        file: c.stem.escape_ascii().to_string(),
+        a: format!("\"{}\"", subject(c.a).escape_ascii()),
+        b: format!("\"{}\"", subject(c.b).escape_ascii()),
+    })
+}
+
+fn mounted_stem(names: Names<'_>, i: u32) -> Cow<'_, [u8]> {
+    file_stem(
+        names.catalog.get(names.model, i as usize).name,
+        LONGEST_SUFFIX,
+    )
+}
+
+fn stored_stem(model: &Model, i: u32) -> Cow<'_, [u8]> {
+    file_stem(&model.tensors[i as usize].name, LONGEST_SUFFIX)
+}
+
+fn source_file_name(model: &Model, i: u32) -> Cow<'_, [u8]> {
+    file_stem(&model.shards[i as usize].file, 0)
+}
+
 /// File name of the `i`th metadata entry in `metadata/`.
-pub fn metadata_file_name(model: &Model, i: usize) -> Option<Cow<'_, [u8]>> {
-    let meta = model.metadata.get(i)?;
+pub fn metadata_file_name(model: &Model, i: u32) -> Cow<'_, [u8]> {
+    let meta = &model.metadata[i as usize];
     let stem = file_stem(&meta.key, LONGEST_SUFFIX);
-    Some(match meta.value {
+    match meta.value {
         // Without a suffix the stem may be one of the two names that a directory cannot hold.
         Value::Str(_) if matches!(&*stem, b"." | b"..") => file_stem(&meta.key, 0),
         Value::Str(_) => stem,
         _ => Cow::Owned([&*stem, b".json"].concat()),
-    })
+    }
 }
