@@ -272,7 +272,7 @@ mod tests {
         assert!(c.bytes_into(u64::MAX, &mut Vec::new()).is_err());
         c.skip(4).unwrap();
         assert!(c.array::<1>().is_err());
-        assert_eq!(c.array::<0>().unwrap(), []);
+        assert_eq!(c.array::<0>().unwrap(), [0u8; 0]);
     }
 
     #[test]

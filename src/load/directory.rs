@@ -156,21 +156,19 @@ fn sounds_like_model(name: &[u8]) -> bool {
 
 /// One name for each model: of files that are parts of one set the first.
 fn one_of_each_set(models: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut sets: BTreeMap<(&[u8], u64, &[u8]), (u64, &Vec<u8>)> = BTreeMap::new();
+    let mut first_of: BTreeMap<Vec<u8>, (u64, &[u8])> = BTreeMap::new();
     let mut alone = Vec::new();
     for name in models {
         match Part::parse(name) {
             Some(part) => {
-                let key = (part.prefix, part.count, part.suffix);
-                let first = sets.entry(key).or_insert((part.number, name));
-                if part.number < first.0 {
-                    *first = (part.number, name);
-                }
+                let this = (part.number, name.as_slice());
+                let first = first_of.entry(part.sibling(0)).or_insert(this);
+                *first = this.min(*first);
             }
             None => alone.push(name.clone()),
         }
     }
-    alone.extend(sets.into_values().map(|(_, name)| name.clone()));
+    alone.extend(first_of.into_values().map(|(_, name)| name.to_vec()));
     alone.sort_unstable();
     alone
 }

@@ -51,11 +51,14 @@ pub enum LoadError {
     },
 
     #[error("{}: {source}", Shown(file))]
-    Gguf { file: PathBuf, source: GgufError },
+    Gguf {
+        file: PathBuf,
+        source: Box<GgufError>,
+    },
     #[error("{}: {source}", Shown(file))]
     Safetensors {
         file: PathBuf,
-        source: SafetensorsError,
+        source: Box<SafetensorsError>,
     },
     #[error("{}: {source}", Shown(file))]
     Index { file: PathBuf, source: IndexError },

@@ -47,7 +47,7 @@ fn set(
 fn parse_part(path: &Path, source: &Source, limits: &mut Limits) -> Result<GgufFile, LoadError> {
     let gguf = parse(source, limits).map_err(|source| LoadError::Gguf {
         file: path.into(),
-        source,
+        source: Box::new(source),
     })?;
     limits.reserved_bytes = limits.reserved_bytes.saturating_sub(gguf.reserved_bytes);
     Ok(gguf)

@@ -115,7 +115,7 @@ fn parse_shard(
 ) -> Result<SafetensorsFile, LoadError> {
     let file = parse(source, limits).map_err(|source| LoadError::Safetensors {
         file: path.into(),
-        source,
+        source: Box::new(source),
     })?;
     limits.reserved_bytes = limits.reserved_bytes.saturating_sub(file.reserved_bytes);
     Ok(file)

@@ -161,7 +161,7 @@ pub enum GgufError {
     #[error(
         "truncated: the tensors end at byte {need}, the file at byte {len}, so {} bytes are \
          missing, from tensor {} on",
-        need - u128::from(*len), Quoted(name)
+        need.saturating_sub(u128::from(*len)), Quoted(name)
     )]
     Truncated {
         name: Box<[u8]>,

@@ -57,7 +57,7 @@ pub(super) fn place(
     let survey = survey(tensors, align)?;
     let file_end = u128::from(len);
     let end = data_start.saturating_add(survey.end);
-    if end > file_end {
+    if survey.end > 0 && end > file_end {
         return Err(past_end(tensors, data_start, end, len, survey.gaps == 0));
     }
     let padded_end = data_start.saturating_add(survey.end.next_multiple_of(align));

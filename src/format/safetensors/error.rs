@@ -62,7 +62,7 @@ pub enum SafetensorsError {
     #[error(
         "tensor {} begins at byte {begin} of the data, but what is before it ends at {expected}: \
          a hole of {} bytes",
-        Quoted(name), begin - expected
+        Quoted(name), begin.saturating_sub(*expected)
     )]
     Hole {
         name: Box<[u8]>,
@@ -102,7 +102,7 @@ pub enum SafetensorsError {
     },
     #[error(
         "tensor {}: {dtype} {} takes {expected} bytes, but data_offsets [{begin}, {end}] hold {}",
-        Quoted(name), Dims(shape), end - begin
+        Quoted(name), Dims(shape), end.saturating_sub(*begin)
     )]
     Length {
         name: Box<[u8]>,
@@ -115,13 +115,13 @@ pub enum SafetensorsError {
     #[error(
         "{} bytes after the last tensor: the tensors end at byte {end} of the file, the file at \
          byte {len}",
-        len - end
+        len.saturating_sub(*end)
     )]
     Trailing { end: u64, len: u64 },
     #[error(
         "truncated: the tensors end at byte {end} of the file, but it has only {len} bytes: {} \
          are missing",
-        end - u128::from(*len)
+        end.saturating_sub(u128::from(*len))
     )]
     Truncated { end: u128, len: u64 },
 }
