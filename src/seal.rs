@@ -22,7 +22,7 @@ mod write;
 pub use create::{Outcome, SealOptions, SealReport, create};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
 pub use hex::{crc_hex, from_hex, hex};
-pub(crate) use place::Draft;
+pub(crate) use place::{Draft, make_dir};
 pub use place::{beside, cache_home, cached, find};
 pub use verify::{Bad, VerifyOptions, VerifyReport, sha256_file, verify};
 
@@ -206,4 +206,6 @@ fn table_len(chunks: u64) -> u64 {
 
 #[cfg(test)]
 #[path = "seal/tests.rs"]
-mod tests;
+pub(crate) mod tests;
+#[cfg(test)]
+pub(crate) use grid::tests as grid_tests;

@@ -84,6 +84,10 @@ pub struct Source {
     /// Change time of the baseline, for a look without the lock.
     ctime: AtomicI64,
     baseline: Mutex<Baseline>,
+    /// Held by the one thread that is finding out what a difference means. Apart from
+    /// `baseline`, which is never held over a system call: `notes` must not wait for a
+    /// source that hangs.
+    judging: Mutex<()>,
     /// Set once, when the content is found to have changed.
     changed: OnceLock<String>,
 }
@@ -137,6 +141,7 @@ impl Source {
                 names,
                 notes: Vec::new(),
             }),
+            judging: Mutex::new(()),
             changed: OnceLock::new(),
             direct: Direct::default(),
             file,
@@ -239,6 +244,11 @@ impl Source {
         self.changed.get().is_some()
     }
 
+    /// What changed, if the content is known to have changed. No system call.
+    pub fn changed(&self) -> Option<&str> {
+        self.changed.get().map(String::as_str)
+    }
+
     /// Whether `check_unchanged` ever noted a harmless change (renamed, unlinked, ...), in words.
     pub fn notes(&self) -> Vec<String> {
         self.baseline().notes.clone()
@@ -251,11 +261,12 @@ impl Source {
 
     /// Something about the file differs: find out what, one thread at a time.
     fn judge(&self) -> Result<(), SourceError> {
-        let mut baseline = self.baseline();
+        let _alone = self.judging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut looks = 0;
         loop {
             let now = self.stat()?;
             let names = Names::look(&self.path, &self.file);
+            let mut baseline = self.baseline();
             match baseline.judge(&now, &names) {
                 Verdict::Same => return Ok(()),
                 Verdict::Harmless(what) => {
@@ -274,18 +285,23 @@ impl Source {
                     return Ok(());
                 }
                 Verdict::Unexplained if looks < SECOND_LOOKS => {
+                    drop(baseline);
                     looks += 1;
                     std::thread::sleep(BETWEEN_LOOKS);
                 }
                 Verdict::Unexplained => {
-                    let (old, new) = (baseline.identity.ctime, now.ctime);
+                    let old = baseline.identity.ctime;
+                    drop(baseline);
                     return Err(self.latch(format!(
-                        "change time was {}, is {}, and neither a link, mode, owner nor name explains it",
+                        "change time was {}, is {}, and no link, mode, owner or name explains it",
                         timestamp(old),
-                        timestamp(new)
+                        timestamp(now.ctime)
                     )));
                 }
-                Verdict::Changed(what) => return Err(self.latch(what)),
+                Verdict::Changed(what) => {
+                    drop(baseline);
+                    return Err(self.latch(what));
+                }
             }
         }
     }

@@ -1,185 +1,469 @@
 //! Sources plus what was promised about them: the bytes one may serve.
 //!
-//! The one place where bytes are checked. Must not know names in the mount or views.
+//! The one place where bytes are checked. A read copies each chunk it touches, sums
+//! that private copy, and serves from it; what is wrong is looked at again past the
+//! mapping and past the page cache before it is called bad. Without a seal, a chunk's
+//! first sum is remembered and holds for later reads.
+//!
+//! No lock is held over I/O. Must not know names in the mount or views.
+
+mod chunk;
+mod damage;
+mod status;
+mod table;
+mod tofu;
+
+pub use status::{BadChunk, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
-use crate::model::Extent;
+use crate::model::{Extent, Model};
+use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Part, Piece, Seal, SealError};
 use crate::source::{Source, SourceError};
+use damage::Damage;
+use status::{Counters, count};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::{Bits, Observed};
 
-/// When bytes are checked.
+/// Which reads are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// Every request that reaches us.
+    /// Every one.
     #[default]
     Always,
-    /// Each chunk's first.
+    /// The first of each chunk.
     Once,
-    /// Never.
+    /// None; the identity of the files is still watched.
     Off,
 }
 
-/// How far the bytes are to be trusted.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    Pinned,
-    Store,
-    Sidecar,
-    Tofu,
-    None,
+impl Verify {
+    /// The word in options and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verify::Always => "always",
+            Verify::Once => "once",
+            Verify::Off => "off",
+        }
+    }
 }
 
-/// s
-#[derive(Debug, Clone, Copy)]
-pub enum TensorState {
-    /// x
-    Verified,
+/// What happens to bytes that fail their check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnCorruption {
+    /// They are not served.
+    #[default]
+    Eio,
+    /// They are served, with a line in the log.
+    Log,
 }
-impl TensorState {
-    /// x
-    pub fn name(self) -> &'static str {
-        "x"
-    }
+
+/// How a store is to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StoreOptions {
+    /// Which reads are checked.
+    pub verify: Verify,
+    /// What happens to bad bytes.
+    pub on_corruption: OnCorruption,
+    /// Whether the user named the seal: it is trusted more than one that was found.
+    pub seal_given_on_command_line: bool,
 }
-impl Verify {
-    /// x
-    pub fn name(self) -> &'static str {
-        "x"
-    }
-}
-impl Trust {
-    /// x
-    pub fn name(self) -> &'static str {
-        "x"
-    }
-}
-impl StoreError {
-    /// x
-    pub fn is_stale(&self) -> bool {
-        false
-    }
-}
-impl From<std::io::Error> for StoreError {
-    fn from(_: std::io::Error) -> StoreError {
-        StoreError::Corrupt
-    }
-}
-#[allow(missing_docs)]
-#[derive(Debug)]
-pub struct Bad {
-    pub tensor: Option<Vec<u8>>,
+
+/// Bytes that are not the promised ones.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{file}: {what} chunk {chunk}: {len} bytes at {offset}: expected CRC32 {expected}, found {found}"
+)]
+pub struct Corrupt {
+    /// The source file.
+    pub file: String,
+    /// The tensor with its name, or "header", "padding", "trailing".
+    pub what: String,
+    /// Number of the chunk in it.
     pub chunk: u64,
+    /// First byte of the chunk in the file.
     pub offset: u64,
-    pub expected: u32,
-    pub found: u32,
+    /// Number of bytes of the chunk.
+    pub len: u64,
+    /// The promised sum, or "unknown".
+    pub expected: String,
+    /// The sum of what is there, or "unreadable: ...".
+    pub found: String,
 }
-#[allow(missing_docs)]
-#[derive(Debug)]
-pub struct Status {
-    pub state: TensorState,
-    pub reads: u64,
-    pub bytes_served: u64,
-    pub chunks_checked: u64,
-    pub mismatches: u64,
-    pub retries: u64,
-    pub healed: u64,
-    pub source_changed: bool,
-    pub bad: Vec<Bad>,
-    pub notes: Vec<String>,
-}
-/// Why bytes could not be served.
+
+/// Why bytes cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Checksum.
-    #[error("corrupt")]
-    Corrupt,
-    /// Source.
+    /// They are not the promised ones.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Corrupt(Box<Corrupt>),
+    /// The file is no longer the one that was opened.
+    #[error(transparent)]
+    Stale(SourceError),
+    /// The system could not read them.
+    #[error(transparent)]
+    Io(SourceError),
+    /// The seal could not be read any more.
+    #[error(transparent)]
+    Seal(SealError),
+    /// The caller asked for what is not in the file: a fault of this program.
+    #[error("{len} bytes at {offset} of file {shard} are outside of it")]
+    Outside {
+        /// Number of the file.
+        shard: u32,
+        /// First byte asked for.
+        offset: u64,
+        /// Number of bytes asked for.
+        len: u64,
+    },
 }
 
-/// A read that failed part of the way.
-#[derive(Debug)]
+impl StoreError {
+    /// Tells a changed file from one that cannot be read.
+    fn from_source(error: SourceError) -> StoreError {
+        match error {
+            SourceError::Changed { .. } => StoreError::Stale(error),
+            _ => StoreError::Io(error),
+        }
+    }
+}
+
+/// A read that did not give all it should.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct ReadFailure {
-    /// Leading bytes of the output that are good.
+    /// So many bytes at the front of the buffer are good all the same.
     pub good: usize,
-    /// What stopped it.
+    /// What is wrong with the next.
+    #[source]
     pub error: StoreError,
 }
 
-/// A checksum of served bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Checksum {
-    /// CRC32 (IEEE).
-    pub crc32: u32,
-    /// SHA-256, when the seal has it.
-    pub sha256: Option<[u8; 32]>,
-    /// Chunk size in bytes.
-    pub chunk_bytes: u64,
+/// What bytes are compared with.
+#[derive(Debug)]
+enum Basis {
+    /// What was sealed.
+    Seal(Box<Seal>),
+    /// What was seen before, on this grid.
+    Seen(Grid),
 }
 
-/// Sources and promises.
+/// The open files of a model, checked.
 #[derive(Debug)]
 pub struct Store {
+    model: Arc<Model>,
     sources: Vec<Source>,
+    basis: Basis,
+    options: StoreOptions,
+    counters: Counters,
+    damage: Damage,
+    /// Sums seen without a seal.
+    observed: Option<Observed>,
+    /// `verify=once`: chunks that were good in this mount.
+    once: Option<Bits>,
+    /// Tensors of which something was compared with a promise and kept it.
+    checked: Bits,
+    /// Tensors of which something was served that there was no promise for.
+    unchecked: Bits,
+    any_checked: AtomicBool,
+    any_unchecked: AtomicBool,
 }
 
-#[allow(missing_docs, unused_variables, reason = "stub")]
-impl Store {
-    pub fn read(&self, extent: Extent, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
-        unimplemented!()
-    }
-    pub fn shard(&self, index: u32) -> ShardBytes<'_> {
-        ShardBytes {
-            store: self,
-            shard: index,
+impl Basis {
+    fn grid(&self) -> &Grid {
+        match self {
+            Basis::Seal(seal) => seal.grid(),
+            Basis::Seen(grid) => grid,
         }
     }
-    pub fn is_sealed(&self) -> bool {
-        true
+}
+
+/// Memory that the sums of an unsealed model may take, in chunks of 4 bytes each.
+const OBSERVED: u64 = (16 << 20) / 4;
+
+impl Store {
+    /// Puts the parts together. `seal` was loaded for this model and these files, which are
+    /// in the order of `model.shards`.
+    pub fn new(
+        model: impl Into<Arc<Model>>,
+        sources: Vec<Source>,
+        seal: Option<Seal>,
+        options: StoreOptions,
+    ) -> Store {
+        let model = model.into();
+        let observe = seal.is_none() && options.verify != Verify::Off;
+        let basis = match seal {
+            Some(seal) => Basis::Seal(Box::new(seal)),
+            None => Basis::Seen(Grid::new(&model, unsealed_chunk(&model))),
+        };
+        let (chunks, tensors) = (basis.grid().chunks(), model.tensors.len() as u64);
+        Store {
+            counters: Counters::default(),
+            damage: Damage::new(chunks),
+            observed: observe.then(|| Observed::new(chunks)),
+            once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
+            checked: Bits::new(tensors),
+            unchecked: Bits::new(tensors),
+            any_checked: AtomicBool::new(false),
+            any_unchecked: AtomicBool::new(false),
+            model,
+            sources,
+            basis,
+            options,
+        }
     }
-    pub fn tensor_state(&self, i: u32) -> TensorState {
-        unimplemented!()
+
+    /// The model whose bytes these are.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
     }
-    pub fn finish(&self) -> std::io::Result<()> {
-        Ok(())
-    }
-    pub fn status(&self) -> Status {
-        unimplemented!()
-    }
-    pub fn trust(&self) -> Trust {
-        unimplemented!()
-    }
-    pub fn tensor_checksum(&self, tensor: u32) -> Option<Checksum> {
-        unimplemented!()
-    }
-    pub fn source_sha256(&self, shard: u32) -> Option<[u8; 32]> {
-        unimplemented!()
-    }
+
+    /// The open files, in the order of the model's shards.
     pub fn sources(&self) -> &[Source] {
         &self.sources
     }
-}
 
-/// One shard's bytes through the checks.
-#[derive(Debug)]
-pub struct ShardBytes<'a> {
-    store: &'a Store,
-    shard: u32,
-}
-
-impl ReadAt for ShardBytes<'_> {
-    fn len(&self) -> u64 {
-        self.store.sources[self.shard as usize].len()
+    /// The seal, if there is one.
+    pub fn seal(&self) -> Option<&Seal> {
+        match &self.basis {
+            Basis::Seal(seal) => Some(seal),
+            Basis::Seen(_) => None,
+        }
     }
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+
+    /// What it was told.
+    pub fn options(&self) -> StoreOptions {
+        self.options
+    }
+
+    /// Why its bytes may be believed.
+    pub fn trust(&self) -> Trust {
+        match self.seal() {
+            Some(_) if self.options.seal_given_on_command_line => Trust::Pinned,
+            Some(_) => Trust::Sidecar,
+            None if self.options.verify == Verify::Off => Trust::None,
+            None => Trust::Tofu,
+        }
+    }
+
+    /// Checksums of a stored tensor, from the seal.
+    pub fn tensor_checksum(&self, index: usize) -> Option<Checksum> {
+        self.seal()?.tensor(index)
+    }
+
+    /// SHA-256 of a whole source file, from the seal.
+    pub fn source_sha256(&self, shard: usize) -> Option<[u8; 32]> {
+        self.seal()?.source_sha256(shard)
+    }
+
+    /// What is known about a tensor's bytes.
+    pub fn tensor_state(&self, index: usize) -> TensorState {
+        let Some(tensor) = self.model.tensors.get(index) else {
+            return TensorState::Unverified;
+        };
+        let extent = tensor.extent;
+        if self
+            .sources
+            .get(extent.shard as usize)
+            .is_some_and(Source::is_changed)
+        {
+            return TensorState::Stale;
+        }
+        if self.damage.count() > 0
+            && let Some(piece) = self.grid().pieces_from(extent.shard, extent.offset).next()
+            && piece.part == Part::Tensor(index as u32)
+            && self
+                .damage
+                .any_in(piece.first_chunk..piece.first_chunk + self.grid().chunks_of(&piece))
+        {
+            return TensorState::Degraded;
+        }
+        if self.checked.get(index as u64) && !self.unchecked.get(index as u64) {
+            TensorState::Verified
+        } else {
+            TensorState::Unverified
+        }
+    }
+
+    /// A source file through the checks, for what is decoded on demand. The caller knows
+    /// how many shards there are; a shard that is not there has no bytes.
+    pub fn shard(&self, shard: usize) -> Checked<'_> {
+        Checked { store: self, shard }
+    }
+
+    /// Fills `out` with the bytes from `from` on of `extent`, which may cross tensors.
+    /// On failure tells how many leading bytes of `out` are good.
+    pub fn read(&self, extent: Extent, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
+        count(&self.counters.reads, 1);
+        let fail = |good, error| Err(ReadFailure { good, error });
+        let shard = extent.shard;
+        let outside = || StoreError::Outside {
+            shard,
+            offset: extent.offset.saturating_add(from),
+            len: out.len() as u64,
+        };
+        let Some(source) = self.sources.get(shard as usize) else {
+            return fail(0, outside());
+        };
+        let end = from
+            .checked_add(out.len() as u64)
+            .filter(|&end| end <= extent.len);
+        let file_end = end.and_then(|end| extent.offset.checked_add(end));
+        if file_end.is_none_or(|end| end > source.len()) {
+            return fail(0, outside());
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        if source.is_changed() {
+            source.check_unchanged().map_err(|e| ReadFailure {
+                good: 0,
+                error: StoreError::Stale(e),
+            })?;
+        }
+        let start = extent.offset + from;
+        let result = match self.options.verify {
+            Verify::Off => self.read_unchecked(source, start, out),
+            Verify::Always | Verify::Once => self.read_checked(source, shard, start, out),
+        };
+        // After the copy, so that nothing read from a changed file gets out, checked or not.
+        if let Err(e) = source.check_unchanged() {
+            return fail(0, StoreError::from_source(e));
+        }
+        match result {
+            Ok(()) => {
+                count(&self.counters.bytes_served, out.len() as u64);
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn read_unchecked(
+        &self,
+        source: &Source,
+        start: u64,
+        out: &mut [u8],
+    ) -> Result<(), ReadFailure> {
+        /// A page: what a device that fails loses at least.
+        const STEP: usize = 4096;
+        let Err(error) = source.read_at(start, out) else {
+            return Ok(());
+        };
+        // Once more in small steps, for the good prefix.
+        let mut good = 0;
+        for out in out.chunks_mut(STEP) {
+            if source.reread_at(start + good as u64, out).is_err() {
+                return Err(ReadFailure {
+                    good,
+                    error: StoreError::from_source(error),
+                });
+            }
+            good += out.len();
+        }
+        Ok(())
+    }
+
+    fn read_checked(
+        &self,
+        source: &Source,
+        shard: u32,
+        start: u64,
+        out: &mut [u8],
+    ) -> Result<(), ReadFailure> {
+        let mut done = 0;
+        for piece in self.grid().pieces_from(shard, start) {
+            let from = start + done as u64 - piece.offset;
+            let take = (piece.len - from).min((out.len() - done) as u64) as usize;
+            self.read_piece(source, &piece, from, &mut out[done..done + take])
+                .map_err(|failure| ReadFailure {
+                    good: done + failure.good,
+                    ..failure
+                })?;
+            done += take;
+            if done == out.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn grid(&self) -> &Grid {
+        self.basis.grid()
+    }
+
+    /// Remembers that bytes of `piece` were served, and whether they kept a promise.
+    fn mark(&self, piece: &Piece, kept: bool) {
+        let (bits, any) = if kept {
+            (&self.checked, &self.any_checked)
+        } else {
+            (&self.unchecked, &self.any_unchecked)
+        };
+        if let Part::Tensor(index) = piece.part {
+            bits.set(u64::from(index));
+        }
+        if !any.load(Ordering::Relaxed) {
+            any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something was served, and all of it kept a promise.
+    fn all_checked(&self) -> bool {
+        self.any_checked.load(Ordering::Relaxed) && !self.any_unchecked.load(Ordering::Relaxed)
+    }
+
+    /// How a message calls a piece.
+    fn name_of(&self, piece: &Piece) -> String {
+        let tensor = match piece.part {
+            Part::Tensor(index) => self.model.tensors.get(index as usize),
+            _ => None,
+        };
+        match tensor {
+            Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
+            None => piece.part.kind().to_owned(),
+        }
+    }
+}
+
+/// The chunk size for a model without a seal: the default one, unless its sums would take
+/// too much memory.
+fn unsealed_chunk(model: &Model) -> u64 {
+    let bytes: u64 = model.shards.iter().map(|s| s.len).sum();
+    // Each piece can have one short chunk; there is padding for each tensor at most.
+    let short = 2 * model.tensors.len() as u64 + 2 * model.shards.len() as u64;
+    let mut chunk = DEFAULT_CHUNK;
+    while chunk < MAX_CHUNK && bytes / chunk + short > OBSERVED {
+        chunk *= 2;
+    }
+    chunk
+}
+
+/// One source file of a store, through the checks.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked<'a> {
+    store: &'a Store,
+    shard: usize,
+}
+
+impl ReadAt for Checked<'_> {
+    fn len(&self) -> u64 {
+        self.store.sources.get(self.shard).map_or(0, Source::len)
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let len = ReadAt::len(self);
         let extent = Extent {
-            shard: self.shard,
+            shard: self.shard as u32,
             offset: 0,
-            len: self.len(),
+            len,
         };
         self.store
             .read(extent, offset, out)
-            .map_err(|f| std::io::Error::other(f.error))
+            .map_err(io::Error::other)
     }
 }
+
+#[cfg(test)]
+#[path = "store/tests.rs"]
+mod tests;

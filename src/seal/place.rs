@@ -61,7 +61,7 @@ pub(super) fn exists(path: &Path) -> bool {
 }
 
 /// Makes a directory of the cache, private to the user.
-pub(super) fn make_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
