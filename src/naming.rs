@@ -1,64 +1,74 @@
 //! Names: from stored to mounted tensor names, and from names to file names.
 //!
-//! Must not know FUSE, bytes or directories other than as path parts.
+//! A [`Catalog`] is the list of mounted tensors, made from the model by the stages of
+//! `map=`: the built-in tables for GGUF and Hugging Face names, and map files. [`file_stem`]
+//! turns any name into a directory entry and [`StemIndex`] finds the tensor again.
+//! Must not know FUSE, tensor bytes or directories other than as path parts.
 
-use crate::dtype::DType;
-use crate::model::{Extent, Model};
-use std::borrow::Cow;
+mod builtin;
+mod catalog;
+mod document;
+mod error;
+mod facts;
+mod families;
+mod map_file;
+mod rules;
+mod stage;
+mod stem;
+mod stem_index;
+mod strict_json;
+mod template;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
+mod transform;
 
-/// Turns a tensor name, metadata key or source name into a file-name stem (contract
-/// section 2, file names). One-to-one except for the hash of names over 250 bytes.
-/// `longest_suffix` is the byte length of the longest suffix that is put behind it.
-pub fn file_stem(_name: &[u8], _longest_suffix: usize) -> Cow<'_, [u8]> {
-    unimplemented!()
+pub use catalog::{Catalog, Mounted};
+pub use document::{Row, map_rows, write_map_document};
+pub use error::{Code, MapError, Problem};
+pub use facts::{ArchFacts, PerLayer};
+pub use stem::{NAME_MAX, file_name, file_stem};
+pub use stem_index::{Collision, StemIndex};
+pub use transform::Transform;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::PathBuf;
+
+/// One value of `map=`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapSpec {
+    /// Names as stored.
+    None,
+    /// Hugging Face names for a GGUF.
+    Hf,
+    /// GGUF names for a Hugging Face checkpoint.
+    Gguf,
+    /// A map file.
+    File(PathBuf),
 }
 
-/// One tensor as the mount shows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Mounted<'a> {
-    /// Name in the mount.
-    pub name: &'a [u8],
-    /// Index of the stored tensor.
-    pub source: u32,
-    /// Element type.
-    pub dtype: DType,
-    /// Shape in the mount (a slice along dimension 0 loses it; dims of 1 may come or go).
-    pub shape: &'a [u64],
-    /// Its bytes: the stored tensor's, or a contiguous slice of them.
-    pub extent: Extent,
+impl MapSpec {
+    /// What the user wrote behind `map=`: one of the words, else a path (a file of that
+    /// name is `./hf`).
+    pub fn parse(value: &OsStr) -> MapSpec {
+        match value.as_encoded_bytes() {
+            b"none" => MapSpec::None,
+            b"hf" => MapSpec::Hf,
+            b"gguf" => MapSpec::Gguf,
+            _ => MapSpec::File(value.into()),
+        }
+    }
 }
 
-/// All tensors of the mount, in tensor order (slices of one tensor in order).
-/// Without a map this holds nothing: the model's own list is the answer.
-#[derive(Debug)]
-pub struct Catalog {}
-
-#[allow(unused_variables, missing_docs, reason = "stub")]
-impl Catalog {
-    /// Stored names, unchanged.
-    pub fn identity() -> Catalog {
-        unimplemented!()
-    }
-    pub fn is_identity(&self) -> bool {
-        unimplemented!()
-    }
-    pub fn len(&self, model: &Model) -> usize {
-        unimplemented!()
-    }
-    /// The `index`th mounted tensor.
-    pub fn get<'a>(&'a self, model: &'a Model, index: usize) -> Mounted<'a> {
-        unimplemented!()
-    }
-    /// For each stored tensor the mounted indices it became (empty: not shown).
-    pub fn targets(&self, model: &Model, source: u32) -> std::ops::Range<usize> {
-        unimplemented!()
-    }
-    pub fn warnings(&self) -> &[String] {
-        unimplemented!()
-    }
-    /// Values of `map=` joined by commas, or "none".
-    pub fn label(&self) -> &str {
-        unimplemented!()
+impl fmt::Display for MapSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapSpec::None => f.write_str("none"),
+            MapSpec::Hf => f.write_str("hf"),
+            MapSpec::Gguf => f.write_str("gguf"),
+            MapSpec::File(path) => path.display().fmt(f),
+        }
     }
 }
 

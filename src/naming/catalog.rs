@@ -1,0 +1,317 @@
+//! The list of mounted tensors: what each is called, which bytes it has and what of its
+//! values is still to be undone.
+//!
+//! Without a map it holds nothing. With one it holds 24 bytes per mounted tensor plus the
+//! new names; names, shapes and bytes that did not change are looked up in the model.
+
+use super::{ArchFacts, MapError, MapSpec, Transform, stage};
+use crate::dtype::DType;
+use crate::model::{Extent, Model, elements};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// One tensor as the mount shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounted<'a> {
+    /// Name in the mount.
+    pub name: &'a [u8],
+    /// Index of the stored tensor.
+    pub source: u32,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape in the mount (a slice along dimension 0 loses it; dims of 1 may come or go).
+    pub shape: &'a [u64],
+    /// Its bytes: the stored tensor's, or a contiguous slice of them.
+    pub extent: Extent,
+    /// What of the stored values differs from what the name promises, still to be undone.
+    pub transform: Transform,
+}
+
+/// All tensors of the mount, in tensor order (slices of one tensor in order).
+/// Without a map this holds nothing: the model's own list is the answer.
+#[derive(Debug)]
+pub struct Catalog {
+    label: String,
+    in_force: bool,
+    warnings: Vec<String>,
+    list: Option<List>,
+}
+
+impl Catalog {
+    /// Stored names, unchanged.
+    pub fn identity() -> Catalog {
+        Catalog {
+            label: "none".into(),
+            in_force: false,
+            warnings: Vec::new(),
+            list: None,
+        }
+    }
+
+    /// Applies the values of `map=` in order, each a full pass over the names that the one
+    /// before it gave. Fails with everything that is wrong in the first stage that fails.
+    pub fn build(
+        model: &Model,
+        facts: &ArchFacts,
+        stages: &[MapSpec],
+    ) -> Result<Catalog, MapError> {
+        let stages: Vec<&MapSpec> = stages.iter().filter(|s| **s != MapSpec::None).collect();
+        if stages.is_empty() {
+            return Ok(Catalog::identity());
+        }
+        let label = stages
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
+        let (list, warnings) = stage::run_all(model, facts, &stages)?;
+        Ok(Catalog {
+            label,
+            in_force: true,
+            warnings,
+            list,
+        })
+    }
+
+    /// Whether mounted tensors are the stored ones, under their own names.
+    pub fn is_identity(&self) -> bool {
+        self.list.is_none()
+    }
+
+    /// Whether the user asked for a map, even one that changes nothing here.
+    pub fn in_force(&self) -> bool {
+        self.in_force
+    }
+
+    /// Number of mounted tensors.
+    pub fn len(&self, model: &Model) -> usize {
+        self.list.as_ref().map_or(model.tensors.len(), List::len)
+    }
+
+    /// The `index`th mounted tensor.
+    pub fn get<'a>(&'a self, model: &'a Model, index: usize) -> Mounted<'a> {
+        match &self.list {
+            Some(list) => list.get(model, index),
+            None => stored(model, index),
+        }
+    }
+
+    /// For each stored tensor the mounted indices it became (empty: not shown).
+    pub fn targets(&self, model: &Model, source: u32) -> Range<usize> {
+        let at = source as usize;
+        debug_assert!(at < model.tensors.len());
+        match &self.list {
+            Some(list) => list.first[at] as usize..list.first[at + 1] as usize,
+            None => at..at + 1,
+        }
+    }
+
+    /// What a user should know although the map is served.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Values of `map=` joined by commas, or "none".
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+/// The `index`th stored tensor as it is.
+fn stored(model: &Model, index: usize) -> Mounted<'_> {
+    let tensor = &model.tensors[index];
+    Mounted {
+        name: &tensor.name,
+        source: index_u32(index),
+        dtype: tensor.dtype,
+        shape: &tensor.shape,
+        extent: tensor.extent,
+        transform: Transform::None,
+    }
+}
+
+/// Models hold fewer than 2^32 tensors: their headers could not say more in any file we take.
+pub(super) fn index_u32(index: usize) -> u32 {
+    u32::try_from(index).expect("tensor indices are 32 bits")
+}
+
+/// In [`Entry::name_at`]: the name is the stored one.
+const STORED_NAME: u32 = u32::MAX;
+
+/// Bytes of new names that a list takes at most: positions are 32 bits, and no honest map of
+/// a million tensors comes near.
+const MAX_NAME_BYTES: usize = 192 << 20;
+
+/// One mounted tensor, compact.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where its bytes begin inside the stored tensor's.
+    from: u64,
+    source: u32,
+    name_at: u32,
+    /// Bits 31..0: below [`MAX_TAIL`] the number of leading dimensions that the stored shape
+    /// loses, from there on an index into [`List::shapes`].
+    shape: u32,
+    name_len: u16,
+    transform: u16,
+}
+
+/// Shapes up to this many leading dimensions shorter than the stored one need no space.
+const MAX_TAIL: u32 = 256;
+
+/// A list being built or finished: entries by (source, from).
+#[derive(Debug, Default)]
+pub(super) struct List {
+    entries: Vec<Entry>,
+    names: Vec<u8>,
+    shapes: Vec<Box<[u64]>>,
+    shape_ids: HashMap<Box<[u64]>, u32>,
+    transforms: Vec<Transform>,
+    transform_ids: HashMap<Transform, u16>,
+    /// Per stored tensor its first entry, then the total.
+    first: Vec<u32>,
+}
+
+impl List {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Appends a mounted tensor; sources come in ascending order. False: no room for more.
+    pub(super) fn push(
+        &mut self,
+        model: &Model,
+        source: u32,
+        name: &[u8],
+        shape: &[u64],
+        from: u64,
+        transform: Transform,
+    ) -> bool {
+        let tensor = &model.tensors[source as usize];
+        while self.first.len() <= source as usize {
+            self.first.push(index_u32(self.entries.len()));
+        }
+        let (name_at, name_len) = if *tensor.name == *name {
+            (STORED_NAME, 0)
+        } else {
+            let Ok(len) = u16::try_from(name.len()) else {
+                return false;
+            };
+            if self.names.len() + name.len() > MAX_NAME_BYTES {
+                return false;
+            }
+            let at = index_u32(self.names.len());
+            self.names.extend_from_slice(name);
+            (at, len)
+        };
+        let shape = self.shape_id(&tensor.shape, shape);
+        let transform = self.transform_id(transform);
+        self.entries.push(Entry {
+            from,
+            source,
+            name_at,
+            shape,
+            name_len,
+            transform,
+        });
+        true
+    }
+
+    /// Ends the list: sources that follow the last entry are not shown.
+    pub(super) fn finish(&mut self, model: &Model) {
+        while self.first.len() <= model.tensors.len() {
+            self.first.push(index_u32(self.entries.len()));
+        }
+        self.entries.shrink_to_fit();
+        self.names.shrink_to_fit();
+        self.shape_ids = HashMap::new();
+        self.transform_ids = HashMap::new();
+    }
+
+    pub(super) fn get<'a>(&'a self, model: &'a Model, index: usize) -> Mounted<'a> {
+        let entry = self.entries[index];
+        let tensor = &model.tensors[entry.source as usize];
+        let name = match entry.name_at {
+            STORED_NAME => &*tensor.name,
+            at => &self.names[at as usize..at as usize + usize::from(entry.name_len)],
+        };
+        let shape = match entry.shape.checked_sub(MAX_TAIL) {
+            None => &tensor.shape[entry.shape as usize..],
+            Some(id) => &self.shapes[id as usize],
+        };
+        let len = tensor
+            .dtype
+            .nbytes(elements(shape))
+            .expect("a slice has whole blocks: checked before it was pushed");
+        Mounted {
+            name,
+            source: entry.source,
+            dtype: tensor.dtype,
+            shape,
+            extent: tensor.extent.slice(entry.from, len),
+            transform: self.transforms[usize::from(entry.transform)],
+        }
+    }
+
+    fn shape_id(&mut self, stored: &[u64], shape: &[u64]) -> u32 {
+        let tail = stored
+            .len()
+            .checked_sub(shape.len())
+            .filter(|&n| stored[n..] == *shape);
+        if let Some(tail) = tail
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|&n| n < MAX_TAIL)
+        {
+            return tail;
+        }
+        if let Some(&id) = self.shape_ids.get(shape) {
+            return id;
+        }
+        let id = MAX_TAIL + index_u32(self.shapes.len());
+        self.shapes.push(shape.into());
+        self.shape_ids.insert(shape.into(), id);
+        id
+    }
+
+    /// Distinct transforms are few (kinds, times head counts per layer); should a file bring
+    /// more than 65,535, the rest is [`Transform::Unknown`]: shown as stored, never wrong.
+    fn transform_id(&mut self, transform: Transform) -> u16 {
+        if self.transforms.is_empty() {
+            self.transforms.push(Transform::Unknown);
+            self.transform_ids.insert(Transform::Unknown, 0);
+        }
+        if let Some(&id) = self.transform_ids.get(&transform) {
+            return id;
+        }
+        let Ok(id) = u16::try_from(self.transforms.len()) else {
+            return 0;
+        };
+        self.transforms.push(transform);
+        self.transform_ids.insert(transform, id);
+        id
+    }
+}
+
+/// The names that a stage starts from: the model's, or those of the stage before.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) model: &'a Model,
+    pub(super) list: Option<&'a List>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn len(self) -> usize {
+        self.list.map_or(self.model.tensors.len(), List::len)
+    }
+
+    pub(super) fn get(self, index: usize) -> Mounted<'a> {
+        match self.list {
+            Some(list) => list.get(self.model, index),
+            None => stored(self.model, index),
+        }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Mounted<'a>> {
+        (0..self.len()).map(move |i| self.get(i))
+    }
+}
