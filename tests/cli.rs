@@ -554,13 +554,13 @@ mod mounting {
         }
         let place = Place::new();
         kill(mounted(&place, &[]), "-KILL");
-        wait_until("a dead mount", || fs::metadata(place.path("mnt")).is_err());
+        wait_until("a dead mount", || fs::read_dir(place.path("mnt")).is_err());
         place
             .run(&["status", "mnt"])
             .failed(1, &["weightfs umount"]);
         let daemon = mounted(&place, &[]);
         kill(daemon, "-KILL");
-        wait_until("a dead mount", || fs::metadata(place.path("mnt")).is_err());
+        wait_until("a dead mount", || fs::read_dir(place.path("mnt")).is_err());
         place.run(&["umount", "mnt"]).done();
         assert!(!place.is_mounted());
     }

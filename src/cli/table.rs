@@ -37,11 +37,6 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// Whether there are no rows.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Writes titles and rows, each line behind `indent` spaces. A column without a title and
     /// without any text takes no room.
     pub(crate) fn write(&self, out: &mut Out, indent: usize) -> io::Result<()> {
