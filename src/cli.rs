@@ -27,6 +27,7 @@ mod mountpoint;
 mod options;
 mod output;
 mod preflight;
+mod progress;
 mod ready;
 mod seal;
 mod status;

@@ -2,7 +2,7 @@
 //! rooms for loading, names, seals and bytes.
 
 use super::args::NameArgs;
-use super::exit::Failure;
+use super::exit::{Exit, Failure};
 use super::options::{Options, Override, SetValue};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use weightfs::load::{self, Loaded};
 use weightfs::model::Model;
 use weightfs::naming::Catalog;
 use weightfs::overrides::{self, Setting};
+use weightfs::seal::SealError;
 use weightfs::source::IoMode;
 use weightfs::store::{Store, Verify};
 use weightfs::view::document::Facts;
@@ -86,6 +87,15 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
 /// Opens the files of a model.
 pub(crate) fn load(model: &Path, io: IoMode) -> Result<Loaded> {
     Ok(load::open(model, io)?)
+}
+
+/// A seal's error with the exit code that it asks for.
+pub(crate) fn seal_error(error: SealError) -> anyhow::Error {
+    if error.is_mistrust() {
+        Failure::new(Exit::Seal, error.to_string())
+    } else {
+        error.into()
+    }
 }
 
 /// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot
