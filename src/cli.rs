@@ -27,6 +27,7 @@ mod mountpoint;
 mod options;
 mod output;
 mod preflight;
+mod progress;
 mod ready;
 mod seal;
 mod status;
@@ -52,7 +53,15 @@ pub(crate) fn run(argv: Vec<OsString>) -> ExitCode {
 
 fn dispatch(parsed: args::Parsed) -> anyhow::Result<Exit> {
     match parsed.command {
-        Command::Mount(args) => mount::run(args, parsed.options),
+        Command::Mount(args) => {
+            let near = parsed.near.filter(|_| !args.model.exists());
+            mount::run(args, parsed.options).map_err(|error| match near {
+                Some(command) => {
+                    exit::with_line(&error, &format!("did you mean weightfs {command}?"))
+                }
+                None => error,
+            })
+        }
         Command::Umount(args) => umount::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Info(args) => info::run(&args),

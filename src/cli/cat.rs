@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 20;
 const SUGGESTIONS: usize = 3;
 
 pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
-    let opened = engine::open(&args.model, &args.names)?;
+    let opened = engine::open_for_reading(&args.model, &args.names)?;
     let wanted = args.tensor.as_bytes();
     let tensor = find(&opened, wanted)
         .ok_or_else(|| unknown(&opened, wanted, &args.model.to_string_lossy()))?;

@@ -131,6 +131,11 @@ pub(crate) fn finish(result: anyhow::Result<Exit>) -> Exit {
     }
 }
 
+/// The same failure with a line behind its message.
+pub(crate) fn with_line(error: &anyhow::Error, line: &str) -> anyhow::Error {
+    Failure::new(code_of(error), format!("{}\n{line}", message(error)))
+}
+
 /// Prints an error as `weightfs: ...`.
 pub(crate) fn complain(error: &anyhow::Error) {
     say(&message(error));

@@ -140,7 +140,7 @@ fn write_dtypes(document: &Json, out: &mut Out) -> io::Result<()> {
         let share = bytes as f64 / all;
         table.row([
             name.clone(),
-            out.bar(share, BAR),
+            out.ink(Ink::Accent, &out.bar(share, BAR)).into_owned(),
             format!("{:.1} %", share * 100.0),
             size(bytes),
             plural(tensors as usize, "tensor"),

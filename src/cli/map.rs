@@ -8,46 +8,38 @@ use super::table::{Align, Table};
 use super::text::{Safe, plural};
 use anyhow::Result;
 use std::io::Write;
+use weightfs::naming::{map_rows, write_map_document};
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
     let opened = engine::open_like(&args.model, &args.names, args.like.as_deref())?;
     let mut out = Out::new();
+    let (model, catalog) = (&opened.model, &opened.catalog);
     if args.json {
-        out.json(&engine::map_document(&opened))?;
+        write_map_document(model, catalog, &mut out)?;
         out.flush()?;
         return Ok(Exit::Done);
     }
-    let (model, catalog) = (&opened.model, &opened.catalog);
     let mut table = Table::new([
         ("STORED", Align::Left),
         ("", Align::Left),
         ("MOUNTED", Align::Left),
     ]);
     let (mut renamed, mut hidden) = (0, 0);
-    for (i, tensor) in model.tensors.iter().enumerate() {
-        let stored = Safe(&tensor.name).to_string();
-        // Tensor indices are u32 throughout: a header of that many does not fit in memory.
-        let targets = catalog.targets(model, i as u32);
-        if targets.is_empty() {
+    for row in map_rows(model, catalog) {
+        let stored = Safe(&row.stored.name).to_string();
+        let (nth, parts) = row.part;
+        let Some(mounted) = row.mounted else {
             hidden += 1;
             table.row([stored, "--".into(), "(not shown)".into()]);
             continue;
-        }
-        let pieces = targets.len();
-        for (nth, target) in targets.enumerate() {
-            let name = catalog.get(model, target).name;
-            let arrow = if *name == *tensor.name { "=" } else { "->" };
-            renamed += usize::from(nth == 0 && (pieces > 1 || arrow == "->"));
-            table.row([
-                if nth == 0 {
-                    stored.clone()
-                } else {
-                    String::new()
-                },
-                arrow.into(),
-                Safe(name).to_string(),
-            ]);
-        }
+        };
+        let same = *mounted.name == *row.stored.name;
+        renamed += usize::from(nth == 0 && (parts > 1 || !same));
+        table.row([
+            if nth == 0 { stored } else { String::new() },
+            if same { "=" } else { "->" }.into(),
+            Safe(mounted.name).to_string(),
+        ]);
     }
     table.write(&mut out, 0)?;
     writeln!(

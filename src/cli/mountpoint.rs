@@ -10,23 +10,21 @@ use std::path::{Path, PathBuf};
 /// Dead mounts that are cleared on one directory before we give up.
 const MAX_DEAD: usize = 16;
 
-/// Whether a file system is mounted on `point` whose daemon is gone.
+/// Whether a file system is mounted on `point` whose daemon is gone. Asks for the size of the
+/// file system: attributes of its root may still be in the kernel's cache.
 pub(crate) fn is_dead(point: &Path) -> bool {
-    std::fs::metadata(point).is_err_and(|error| is_dead_error(&error))
+    nix::sys::statvfs::statvfs(point).is_err_and(|error| is_dead_error(error as i32))
 }
 
-fn is_dead_error(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOTCONN | libc::ECONNABORTED)
-    )
+fn is_dead_error(errno: i32) -> bool {
+    matches!(errno, libc::ENOTCONN | libc::ECONNABORTED)
 }
 
 /// The absolute path without symlinks, also when a dead mount lies on it.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     match path.canonicalize() {
         Ok(point) => Ok(point),
-        Err(error) if is_dead_error(&error) => {
+        Err(error) if error.raw_os_error().is_some_and(is_dead_error) => {
             let absolute = std::path::absolute(path)?;
             match (absolute.parent(), absolute.file_name()) {
                 (Some(parent), Some(name)) => Ok(parent

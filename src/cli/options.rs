@@ -4,14 +4,19 @@
 //! page and the README say about each word; a test holds it against the parser.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use weightfs::fuse::CacheMode;
 use weightfs::source::IoMode;
-use weightfs::store::Verify;
+use weightfs::store::{OnCorruption, Verify};
 
+mod table;
+mod word;
 mod words;
+
+pub(crate) use table::TABLE;
+use word::Word;
 
 /// Which seal is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,14 +26,6 @@ pub(crate) enum SealChoice {
     Require,
     None,
     File(PathBuf),
-}
-
-/// What a reader of damaged bytes gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnCorruption {
-    #[default]
-    Eio,
-    Log,
 }
 
 /// The dtype of `hf/model.safetensors`.
@@ -78,36 +75,6 @@ pub(crate) struct Options {
     pub(crate) log: Option<PathBuf>,
     pub(crate) log_level: Option<log::LevelFilter>,
 }
-
-/// One line of the table of options.
-pub(crate) struct Line {
-    /// What is written, as in `verify=always|once|off`.
-    pub(crate) form: &'static str,
-    /// What happens without it.
-    pub(crate) default: &'static str,
-    /// What it does.
-    pub(crate) help: &'static str,
-}
-
-/// Every option of ours that has an effect, in the order of the manual.
-#[rustfmt::skip]
-pub(crate) const TABLE: &[Line] = &[
-    Line { form: "map=none|hf|gguf|FILE", default: "none", help: "names in the mount: as stored, of Hugging Face, of GGUF, or by a map file; repeated: stages" },
-    Line { form: "verify=always|once|off", default: "always", help: "check the bytes of every request that reaches the daemon, each chunk's first, or never" },
-    Line { form: "seal=auto|require|none|FILE", default: "auto", help: "auto: the seal beside the model, else the one in the cache, else trust on first use; require: refuse an unsealed model; none: ignore any seal" },
-    Line { form: "on_corruption=eio|log", default: "eio", help: "log serves damaged bytes and says so loudly, for forensics" },
-    Line { form: "io=auto|mmap|pread", default: "auto", help: "where bytes come from; auto maps files on local file systems and reads those on network and FUSE ones" },
-    Line { form: "cache=auto|page|direct", default: "auto", help: "direct: every read is checked and nothing is kept in memory twice; page: the kernel keeps pages, checked once while kept; auto: direct for large tensors, page for small files" },
-    Line { form: "idle=SECONDS", default: "never", help: "unmount after so long without an open file" },
-    Line { form: "set=KEY=JSON, set=KEY=@FILE", default: "none", help: "override a metadata key in metadata*, the source stays as it is; @FILE: a string, verbatim; may be repeated" },
-    Line { form: "threads=N", default: "cores, 2 to 8", help: "reads at work at once" },
-    Line { form: "allow_other", default: "off", help: "let other users read the mount; for ordinary users /etc/fuse.conf must say user_allow_other" },
-    Line { form: "uid=N, gid=N, umask=OCTAL", default: "the process's, 0", help: "owner of the files, and the permissions taken from 0444 and 0555" },
-    Line { form: "auto_unmount", default: "off", help: "unmount even if the daemon is killed; works without allow_other" },
-    Line { form: "fsname=NAME", default: "MODEL", help: "the source that mount and df show" },
-    Line { form: "log=FILE", default: "stderr with -f, else a file that status names", help: "where the daemon logs" },
-    Line { form: "log_level=off|error|warn|info|debug|trace", default: "info, debug with -d", help: "how much the daemon logs" },
-];
 
 /// Words of mount(8) that mean nothing here; the mount is read-only whatever they say. Those in
 /// the second list have an opposite that begins with `no`.
@@ -264,135 +231,11 @@ fn is_opposable(name: &str) -> bool {
         .any(|name| IGNORED_WITH_OPPOSITE.contains(name))
 }
 
-/// One option as written.
-struct Word<'a> {
-    name: &'a str,
-    value: Option<&'a [u8]>,
-}
-
-impl<'a> Word<'a> {
-    fn shown(&self) -> String {
-        match self.value {
-            Some(value) => format!("{}={}", self.name, String::from_utf8_lossy(value)),
-            None => self.name.to_owned(),
-        }
-    }
-
-    fn bad(&self, expected: impl Into<String>) -> OptionError {
-        let value = String::from_utf8_lossy(self.value.unwrap_or_default()).into_owned();
-        OptionError::Bad {
-            name: self.name.into(),
-            value,
-            expected: expected.into(),
-        }
-    }
-
-    fn flag(&self) -> Result<bool, OptionError> {
-        match self.value {
-            None => Ok(true),
-            Some(value) => Err(OptionError::Value {
-                name: self.name.into(),
-                value: String::from_utf8_lossy(value).into_owned(),
-            }),
-        }
-    }
-
-    fn bytes(&self) -> Result<&'a [u8], OptionError> {
-        match self.value {
-            Some(value) if !value.is_empty() => Ok(value),
-            _ => {
-                let form = TABLE
-                    .iter()
-                    .flat_map(|line| line.form.split(", "))
-                    .find(|form| {
-                        form.strip_prefix(self.name)
-                            .is_some_and(|rest| rest.starts_with('='))
-                    });
-                Err(OptionError::NoValue {
-                    name: self.name.into(),
-                    form: form.unwrap_or("NAME=VALUE"),
-                })
-            }
-        }
-    }
-
-    fn os(&self) -> Result<OsString, OptionError> {
-        Ok(OsString::from_vec(self.bytes()?.to_vec()))
-    }
-
-    fn path(&self) -> Result<PathBuf, OptionError> {
-        self.os().map(PathBuf::from)
-    }
-
-    fn text(&self) -> Result<&'a str, OptionError> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| self.bad("must be UTF-8"))
-    }
-
-    fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, OptionError> {
-        let text = self.text()?;
-        choices
-            .iter()
-            .find(|(name, _)| *name == text)
-            .map(|(_, value)| *value)
-            .ok_or_else(|| {
-                let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-                self.bad(format!("one of {}", names.join(", ")))
-            })
-    }
-
-    fn number(&self, min: u64, max: u64) -> Result<u64, OptionError> {
-        let text = self.text()?;
-        let digits = text.bytes().all(|b| b.is_ascii_digit());
-        match text.parse() {
-            Ok(n) if digits && (min..=max).contains(&n) => Ok(n),
-            _ => Err(self.bad(format!("a whole number from {min} to {max}"))),
-        }
-    }
-
-    fn octal(&self) -> Result<u32, OptionError> {
-        let text = self.text()?;
-        match u32::from_str_radix(text, 8) {
-            Ok(n) if n <= 0o777 && !text.starts_with('+') => Ok(n),
-            _ => Err(self.bad("an octal number from 0 to 777")),
-        }
-    }
-
-    fn set(&self) -> Result<Override, OptionError> {
-        let bytes = self.bytes()?;
-        let equals = bytes.iter().position(|&b| b == b'=');
-        let Some((key, value)) = equals.map(|at| (&bytes[..at], &bytes[at + 1..])) else {
-            return Err(self.bad("set=KEY=JSON or set=KEY=@FILE"));
-        };
-        let Ok(key) = std::str::from_utf8(key) else {
-            return Err(self.bad("the key must be UTF-8"));
-        };
-        if key.is_empty() {
-            return Err(self.bad("the key is empty"));
-        }
-        if key.starts_with("split.") || key == "general.alignment" {
-            return Err(self.bad(format!("{key} describes the file itself and cannot be set")));
-        }
-        let value = match value {
-            [b'@', file @ ..] if !file.is_empty() => {
-                SetValue::File(OsString::from_vec(file.to_vec()).into())
-            }
-            json => SetValue::Json(serde_json::from_slice(json).map_err(|error| {
-                self.bad(format!(
-                    "not JSON ({error}); a string needs quotes: set={key}='\"text\"'"
-                ))
-            })?),
-        };
-        Ok(Override {
-            key: key.to_owned(),
-            value,
-        })
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
     use std::path::Path;
 
     fn parse(list: &str) -> Result<Options, OptionError> {

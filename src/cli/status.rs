@@ -75,7 +75,8 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
             number("healed")
         ),
     ]);
-    if status["source_changed"].as_bool() == Some(true) {
+    let changed = &status["source_changed"];
+    if changed.as_bool() == Some(true) || changed.as_u64().is_some_and(|n| n > 0) {
         table.row([
             "source".into(),
             out.ink(

@@ -1,7 +1,7 @@
 //! Columns that line up.
 
 use super::output::{Ink, Out};
-use super::text::width;
+use super::text;
 use std::io::{self, Write};
 
 /// Cells wider than this do not widen their column: one absurd name must not push the rest of
@@ -35,11 +35,6 @@ impl<const N: usize> Table<N> {
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells);
-    }
-
-    /// Whether there are no rows.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// Writes titles and rows, each line behind `indent` spaces. A column without a title and
@@ -79,9 +74,29 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// Columns of a cell; what only sets a colour takes none.
+fn width(cell: &str) -> usize {
+    let mut pieces = cell.split("\x1b[");
+    let first = pieces.next().map_or(0, text::width);
+    first
+        + pieces
+            .map(|piece| {
+                piece
+                    .split_once('m')
+                    .map_or(0, |(_, rest)| text::width(rest))
+            })
+            .sum::<usize>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_take_no_room() {
+        assert_eq!(width("\x1b[36mab\x1b[0mc"), 3);
+        assert_eq!(width("abc"), 3);
+    }
 
     #[test]
     fn columns_line_up_whatever_the_width_of_letters() {

@@ -24,9 +24,12 @@ pub(crate) fn run(args: &UmountArgs) -> Result<Exit> {
         }
         Some(_) => {}
     }
+    let mut result = unmount(&point, args.lazy);
     // Who holds files of a dead mount can only get errors from them: there is nothing to wait for.
-    let lazy = args.lazy || mountpoint::is_dead(&point);
-    match unmount(&point, lazy) {
+    if matches!(result, Err(Refused::Busy)) && mountpoint::is_dead(&point) {
+        result = unmount(&point, true);
+    }
+    match result {
         Ok(()) => Ok(Exit::Done),
         Err(Refused::Busy) => bail!(
             "{}: files are open (fuser -vm {0} shows whose); --lazy unmounts now and lets their readers finish",

@@ -1,0 +1,67 @@
+//! Values that clap cannot read by itself.
+
+/// `64KiB`, `64K`, `65536`: a power of two from 4 KiB to 16 MiB.
+pub(super) fn chunk_size(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        other => return Err(format!("unknown unit {other:?}, use KiB or MiB")),
+    };
+    let bytes = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .unwrap_or(0);
+    match u32::try_from(bytes) {
+        Ok(n) if n.is_power_of_two() && (4 << 10..=16 << 20).contains(&n) => Ok(n),
+        _ => Err("it must be a power of two from 4KiB to 16MiB".into()),
+    }
+}
+
+/// 64 hex digits of either case.
+pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
+    let digits = text.as_bytes();
+    let mut out = [0; 32];
+    if digits.len() != 64 {
+        return Err(format!(
+            "a SHA-256 has 64 hex digits, this has {} characters",
+            text.chars().count()
+        ));
+    }
+    for (byte, pair) in out.iter_mut().zip(digits.chunks(2)) {
+        let nibble = |c: u8| char::from(c).to_digit(16);
+        match (nibble(pair[0]), nibble(pair[1])) {
+            (Some(high), Some(low)) => *byte = (high << 4 | low) as u8,
+            _ => return Err("a SHA-256 has hex digits only".into()),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_sizes_and_digests() {
+        for (text, want) in [
+            ("64KiB", 65536),
+            ("4K", 4096),
+            ("16MiB", 16 << 20),
+            ("65536", 65536),
+            ("1m", 1 << 20),
+        ] {
+            assert_eq!(chunk_size(text), Ok(want));
+        }
+        for text in ["", "KiB", "64GB", "3KiB", "99999999999999999999MiB", "-1"] {
+            assert!(chunk_size(text).is_err(), "{text}");
+        }
+        let hex = "00ff".repeat(16);
+        assert_eq!(sha256(&hex).unwrap()[..4], [0, 255, 0, 255]);
+        assert!(sha256(&"g".repeat(64)).is_err());
+        assert!(sha256(&"\u{e9}".repeat(32)).is_err());
+    }
+}
