@@ -72,10 +72,7 @@ fn swap_all<const N: usize>(bytes: &mut [u8]) {
 impl Content<'_> {
     /// A document held in memory.
     pub fn document(bytes: Vec<u8>) -> Content<'static> {
-        Content {
-            head: Cow::Owned(bytes),
-            body: Body::Empty,
-        }
+        Content { head: Cow::Owned(bytes), body: Body::Empty }
     }
 
     /// Size in bytes.
@@ -107,10 +104,7 @@ impl Content<'_> {
             let from = (offset + done as u64) - head_len;
             self.body
                 .read(store, from, &mut out[done..])
-                .map_err(|f| ReadFailure {
-                    good: f.good + done,
-                    ..f
-                })?;
+                .map_err(|f| ReadFailure { good: f.good + done, ..f })?;
         }
         Ok(wanted)
     }
@@ -131,10 +125,9 @@ impl Body {
             Body::Empty => Ok(()),
             Body::Span(extent) => store.read(*extent, from, out),
             Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
-            Body::Text(text) => text.read(store, from, out).map_err(|error| ReadFailure {
-                good: 0,
-                error: StoreError::from(error),
-            }),
+            Body::Text(text) => text
+                .read(store, from, out)
+                .map_err(|error| ReadFailure { good: 0, error: StoreError::from(error) }),
         }
     }
 }
@@ -161,9 +154,7 @@ fn read_swapped(
     let needed = (skip + out.len()).next_multiple_of(swap.block);
     if skip == 0 && needed == out.len() {
         let read = store.read(extent, start, out);
-        let good = read
-            .as_ref()
-            .map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
+        let good = read.as_ref().map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
         swap.apply(&mut out[..good]);
         return read.map_err(|failure| ReadFailure { good, ..failure });
     }
@@ -174,9 +165,7 @@ fn read_swapped(
         let blocks = &mut scratch[..needed];
         let read = store.read(extent, start, blocks);
         // Only whole blocks can be turned.
-        let whole = read
-            .as_ref()
-            .map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
+        let whole = read.as_ref().map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
         swap.apply(&mut blocks[..whole]);
         let good = whole.saturating_sub(skip).min(out.len());
         out[..good].copy_from_slice(&blocks[skip.min(whole)..][..good]);
@@ -190,10 +179,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_block_are_turned_and_the_rest_is_not() {
-        let swap = Swap {
-            block: 5,
-            fields: &[(0, 2), (3, 2)],
-        };
+        let swap = Swap { block: 5, fields: &[(0, 2), (3, 2)] };
         let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         swap.apply(&mut bytes);
         assert_eq!(bytes, [2, 1, 3, 5, 4, 7, 6, 8, 10, 9]);
@@ -202,11 +188,7 @@ mod tests {
     #[test]
     fn plain_elements_are_reversed_whole() {
         let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8];
-        Swap {
-            block: 4,
-            fields: &[(0, 4)],
-        }
-        .apply(&mut bytes);
+        Swap { block: 4, fields: &[(0, 4)] }.apply(&mut bytes);
         assert_eq!(bytes, [4, 3, 2, 1, 8, 7, 6, 5]);
     }
 }

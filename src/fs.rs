@@ -59,19 +59,13 @@ pub enum FsError {
 
 impl From<ReadFailure> for FsError {
     fn from(failure: ReadFailure) -> FsError {
-        FsError::Read {
-            good: failure.good,
-            error: failure.error,
-        }
+        FsError::Read { good: failure.good, error: failure.error }
     }
 }
 
 impl From<io::Error> for FsError {
     fn from(error: io::Error) -> FsError {
-        FsError::Read {
-            good: 0,
-            error: StoreError::from(error),
-        }
+        FsError::Read { good: 0, error: StoreError::from(error) }
     }
 }
 
@@ -139,25 +133,12 @@ pub struct Handle(pub u64);
 impl WeightFs {
     /// Plans the mount; refuses names that meet on one path.
     pub fn new(parts: Parts) -> Result<WeightFs, LayoutError> {
-        let names = Names {
-            model: &parts.model,
-            catalog: &parts.catalog,
-        };
+        let names = Names { model: &parts.model, catalog: &parts.catalog };
         let hashed = parts.store.source_sha256(0).is_some();
         let layout = Layout::new(names, parts.store.is_sealed(), hashed)?;
-        let mtime = parts
-            .store
-            .sources()
-            .iter()
-            .map(|s| s.mtime())
-            .max()
-            .unwrap_or(SystemTime::UNIX_EPOCH);
-        let values = parts
-            .model
-            .metadata
-            .iter()
-            .map(|_| OnceLock::new())
-            .collect();
+        let mtime =
+            parts.store.sources().iter().map(|s| s.mtime()).max().unwrap_or(SystemTime::UNIX_EPOCH);
+        let values = parts.model.metadata.iter().map(|_| OnceLock::new()).collect();
         Ok(WeightFs {
             layout,
             mtime,
@@ -177,28 +158,12 @@ impl WeightFs {
     }
 
     fn names(&self) -> Names<'_> {
-        Names {
-            model: &self.parts.model,
-            catalog: &self.parts.catalog,
-        }
+        Names { model: &self.parts.model, catalog: &self.parts.catalog }
     }
 
     fn facts(&self) -> document::Facts<'_> {
-        let Parts {
-            model,
-            catalog,
-            store,
-            verify,
-            warnings,
-            ..
-        } = &*self.parts;
-        document::Facts {
-            model,
-            catalog,
-            store,
-            verify: *verify,
-            warnings,
-        }
+        let Parts { model, catalog, store, verify, warnings, .. } = &*self.parts;
+        document::Facts { model, catalog, store, verify: *verify, warnings }
     }
 
     /// What an inode number stands for.
@@ -214,20 +179,14 @@ impl WeightFs {
         let Node::Dir(dir) = self.node(parent)? else {
             return Err(FsError::NotDirectory);
         };
-        let node = self
-            .layout
-            .lookup(self.names(), dir, name)
-            .ok_or(FsError::NotFound)?;
+        let node = self.layout.lookup(self.names(), dir, name).ok_or(FsError::NotFound)?;
         self.attr(node)
     }
 
     /// Attributes of a node.
     pub fn attr(&self, node: Node) -> Result<Attr, FsError> {
         let size = self.size(node)?;
-        Ok(Attr {
-            size,
-            ..self.attr_without_size(node)
-        })
+        Ok(Attr { size, ..self.attr_without_size(node) })
     }
 
     /// Attributes with a size of 0: all that can be told when the source cannot be read.
@@ -236,28 +195,16 @@ impl WeightFs {
             Node::Dir(dir) => 2 + self.layout.subdirectories(dir),
             _ => 1,
         };
-        let mtime = self
-            .shard(node)
-            .map_or(self.mtime, |shard| self.shard_mtime(shard));
-        Attr {
-            ino: node.ino(),
-            kind: Layout::kind(node),
-            size: 0,
-            nlink,
-            mtime,
-        }
+        let mtime = self.shard(node).map_or(self.mtime, |shard| self.shard_mtime(shard));
+        Attr { ino: node.ino(), kind: Layout::kind(node), size: 0, nlink, mtime }
     }
 
     /// The one source that a file's bytes come from.
     fn shard(&self, node: Node) -> Option<u32> {
         match node {
-            Node::Tensor(i, _) => Some(
-                self.parts
-                    .catalog
-                    .get(&self.parts.model, i as usize)
-                    .extent
-                    .shard,
-            ),
+            Node::Tensor(i, _) => {
+                Some(self.parts.catalog.get(&self.parts.model, i as usize).extent.shard)
+            }
             Node::Source(i) => Some(i),
             _ => None,
         }
@@ -269,10 +216,7 @@ impl WeightFs {
             (Node::Tensor(_, View::Json), _) | (_, None) => Ok(()),
             (_, Some(shard)) => {
                 let source = &self.parts.store.sources()[shard as usize];
-                source.check_unchanged().map_err(|e| FsError::Read {
-                    good: 0,
-                    error: e.into(),
-                })
+                source.check_unchanged().map_err(|e| FsError::Read { good: 0, error: e.into() })
             }
         }
     }
@@ -294,11 +238,7 @@ impl WeightFs {
     }
 
     fn shard_mtime(&self, shard: u32) -> SystemTime {
-        self.parts
-            .store
-            .sources()
-            .get(shard as usize)
-            .map_or(self.mtime, |s| s.mtime())
+        self.parts.store.sources().get(shard as usize).map_or(self.mtime, |s| s.mtime())
     }
 
     fn size(&self, node: Node) -> Result<u64, FsError> {
@@ -328,12 +268,9 @@ impl WeightFs {
         if from < 2 && !emit(2, Node::Dir(Layout::parent(node)), b"..") {
             return Ok(());
         }
-        self.layout.list(
-            self.names(),
-            dir,
-            from.saturating_sub(2),
-            &mut |next, node, name| emit(next + 2, node, name),
-        );
+        self.layout.list(self.names(), dir, from.saturating_sub(2), &mut |next, node, name| {
+            emit(next + 2, node, name)
+        });
         Ok(())
     }
 
@@ -352,10 +289,7 @@ impl WeightFs {
     /// Totals for statfs.
     pub fn totals(&self) -> Totals {
         let bytes = self.parts.model.shards.iter().map(|s| s.len).sum();
-        Totals {
-            bytes,
-            files: self.layout.files(self.names()),
-        }
+        Totals { bytes, files: self.layout.files(self.names()) }
     }
 
     /// Opens a file. A live document is written here, so that one open shows one state.
@@ -378,10 +312,7 @@ impl WeightFs {
     /// Forgets an open file.
     pub fn release(&self, handle: Handle) {
         if handle.0 != 0 {
-            self.handles
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&handle.0);
+            self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
         }
     }
 
@@ -400,10 +331,8 @@ impl WeightFs {
                 handles.get(&handle.0).cloned()
             };
             let snapshot = snapshot.unwrap_or_else(|| Arc::new(self.live(live)));
-            let rest = usize::try_from(offset)
-                .ok()
-                .and_then(|o| snapshot.get(o..))
-                .unwrap_or_default();
+            let rest =
+                usize::try_from(offset).ok().and_then(|o| snapshot.get(o..)).unwrap_or_default();
             let n = rest.len().min(out.len());
             out[..n].copy_from_slice(&rest[..n]);
             return Ok(n);
@@ -420,10 +349,9 @@ impl WeightFs {
             Node::Doc(Doc::Model) => {
                 Content::document(json::document(&document::model(self.facts())))
             }
-            Node::Doc(Doc::Metadata) => Content {
-                head: (&[]).into(),
-                body: Body::Text(self.metadata_text()?),
-            },
+            Node::Doc(Doc::Metadata) => {
+                Content { head: (&[]).into(), body: Body::Text(self.metadata_text()?) }
+            }
             Node::Doc(Doc::Sha256Sums) => self.sums(sums::Kind::Sha256)?,
             Node::Doc(Doc::Sfv) => self.sums(sums::Kind::Sfv)?,
             Node::Meta(i) => self.value(i)?,
@@ -431,11 +359,7 @@ impl WeightFs {
                 let len = model.shards[i as usize].len;
                 Content {
                     head: (&[]).into(),
-                    body: Body::Span(Extent {
-                        shard: i,
-                        offset: 0,
-                        len,
-                    }),
+                    body: Body::Span(Extent { shard: i, offset: 0, len }),
                 }
             }
             Node::Tensor(i, View::Json) => {
@@ -452,14 +376,12 @@ impl WeightFs {
     fn value(&self, i: u32) -> Result<Content<'_>, FsError> {
         let i = i as usize;
         match &self.parts.model.metadata[i].value {
-            Value::Str(crate::model::Text::Span(extent)) => Ok(Content {
-                head: (&[]).into(),
-                body: Body::Span(*extent),
-            }),
-            Value::Str(crate::model::Text::Inline(bytes)) => Ok(Content {
-                head: (&**bytes).into(),
-                body: Body::Empty,
-            }),
+            Value::Str(crate::model::Text::Span(extent)) => {
+                Ok(Content { head: (&[]).into(), body: Body::Span(*extent) })
+            }
+            Value::Str(crate::model::Text::Inline(bytes)) => {
+                Ok(Content { head: (&**bytes).into(), body: Body::Empty })
+            }
             _ => {
                 let text = once(&self.values[i], || {
                     let mut builder = Builder::new(&self.parts.model, &self.parts.store);
@@ -467,10 +389,7 @@ impl WeightFs {
                     builder.literal("\n");
                     Ok(builder.finish())
                 })?;
-                Ok(Content {
-                    head: (&[]).into(),
-                    body: Body::Text(text),
-                })
+                Ok(Content { head: (&[]).into(), body: Body::Text(text) })
             }
         }
     }
@@ -498,11 +417,7 @@ impl WeightFs {
                     _ => builder.value(i, 2)?,
                 }
             }
-            builder.literal(if model.metadata.is_empty() {
-                "{}\n"
-            } else {
-                "\n}\n"
-            });
+            builder.literal(if model.metadata.is_empty() { "{}\n" } else { "\n}\n" });
             Ok(builder.finish())
         })
     }
@@ -514,10 +429,7 @@ impl WeightFs {
             builder.lines(Arc::new(sums::Sums::new(Arc::clone(&self.parts), kind)))?;
             Ok(builder.finish())
         })?;
-        Ok(Content {
-            head: (&[]).into(),
-            body: Body::Text(text),
-        })
+        Ok(Content { head: (&[]).into(), body: Body::Text(text) })
     }
 }
 

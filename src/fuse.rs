@@ -10,7 +10,7 @@ use fuser::{
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
-use log::{debug, error, warn};
+use log::{debug, warn};
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
@@ -82,11 +82,7 @@ struct Activity {
 
 impl Activity {
     fn new() -> Activity {
-        Activity {
-            since: Instant::now(),
-            open: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-        }
+        Activity { since: Instant::now(), open: AtomicU64::new(0), last: AtomicU64::new(0) }
     }
 
     fn touch(&self) {
@@ -128,11 +124,7 @@ impl Adapter {
             ctime: attr.mtime,
             crtime: attr.mtime,
             kind,
-            perm: if attr.kind == FileKind::Symlink {
-                perm
-            } else {
-                perm & !self.owner.umask
-            },
+            perm: if attr.kind == FileKind::Symlink { perm } else { perm & !self.owner.umask },
             nlink: attr.nlink,
             uid: self.owner.uid,
             gid: self.owner.gid,
@@ -156,11 +148,7 @@ impl Adapter {
             }
             _ => false,
         };
-        let how = if direct {
-            FopenFlags::FOPEN_DIRECT_IO
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
-        };
+        let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
         how | FopenFlags::FOPEN_NOFLUSH
     }
 
@@ -169,11 +157,7 @@ impl Adapter {
         // Pages in the kernel's cache would outlive a change of the source: look before they are used.
         self.fs.check_source(node)?;
         let handle = self.fs.open(ino)?;
-        let size = if is_live(node) {
-            0
-        } else {
-            self.fs.attr(node)?.size
-        };
+        let size = if is_live(node) { 0 } else { self.fs.attr(node)?.size };
         Ok((handle, self.open_flags(node, size)))
     }
 }
@@ -208,10 +192,7 @@ fn answer_read(
             // A request with a lock owner is a read(2) past the page cache: a short answer is a
             // short read. Without one it fills pages, where a short answer would look like the end.
             Err(FsError::Read { good, error }) if good > 0 && lock_owner.is_some() => {
-                debug!(
-                    "read ino={} off={offset} len={size} -> {good}, then {error}",
-                    ino.0
-                );
+                debug!("read ino={} off={offset} len={size} -> {good}, then {error}", ino.0);
                 reply.data(&answer[..good]);
             }
             Err(error) => {
@@ -249,9 +230,7 @@ impl Filesystem for Adapter {
                 debug!("the kernel lacks {flag:?}");
             }
         }
-        self.direct_maps = config
-            .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
-            .is_ok();
+        self.direct_maps = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         if !self.direct_maps && self.cache == CacheMode::Direct {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -295,27 +274,19 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = ino(number)
-            .and_then(|i| self.fs.node(i))
-            .and_then(|n| Ok((n, self.fs.attr(n)?)));
-        answer!(
-            reply,
-            format_args!("getattr ino={number}"),
-            found,
-            |(node, attr): (Node, Attr)| {
-                reply.attr(&time_to_live(node), &self.attr(&attr));
-            }
-        );
+        let found =
+            ino(number).and_then(|i| self.fs.node(i)).and_then(|n| Ok((n, self.fs.attr(n)?)));
+        answer!(reply, format_args!("getattr ino={number}"), found, |(node, attr): (
+            Node,
+            Attr
+        )| {
+            reply.attr(&time_to_live(node), &self.attr(&attr));
+        });
     }
 
     fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
         let target = ino(number).and_then(|i| self.fs.read_link(i));
-        answer!(
-            reply,
-            format_args!("readlink ino={number}"),
-            target,
-            |t: Vec<u8>| reply.data(&t)
-        );
+        answer!(reply, format_args!("readlink ino={number}"), target, |t: Vec<u8>| reply.data(&t));
     }
 
     fn open(&self, _req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -323,16 +294,14 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EROFS);
         }
         let opened = ino(number).and_then(|i| self.open_node(i));
-        answer!(
-            reply,
-            format_args!("open ino={number}"),
-            opened,
-            |(handle, flags): (Handle, _)| {
-                self.activity.open.fetch_add(1, Ordering::Relaxed);
-                self.activity.touch();
-                reply.opened(FileHandle(handle.0), flags);
-            }
-        );
+        answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
+            Handle,
+            _
+        )| {
+            self.activity.open.fetch_add(1, Ordering::Relaxed);
+            self.activity.touch();
+            reply.opened(FileHandle(handle.0), flags);
+        });
     }
 
     fn read(
@@ -378,10 +347,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(
-            FileHandle(0),
-            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
-        );
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
     }
 
     fn readdir(
@@ -399,17 +365,10 @@ impl Filesystem for Adapter {
                     FileKind::File => FileType::RegularFile,
                     FileKind::Symlink => FileType::Symlink,
                 };
-                !reply.add(
-                    INodeNo(node.ino().0.get()),
-                    next,
-                    kind,
-                    OsStr::from_bytes(name),
-                )
+                !reply.add(INodeNo(node.ino().0.get()), next, kind, OsStr::from_bytes(name))
             })
         });
-        answer!(reply, format_args!("readdir ino={number}"), listed, |()| {
-            reply.ok()
-        });
+        answer!(reply, format_args!("readdir ino={number}"), listed, |()| { reply.ok() });
     }
 
     fn readdirplus(
@@ -431,22 +390,10 @@ impl Filesystem for Adapter {
                     }
                 };
                 let attr = self.attr(&attr);
-                !reply.add(
-                    attr.ino,
-                    next,
-                    OsStr::from_bytes(name),
-                    &ttl,
-                    &attr,
-                    Generation(0),
-                )
+                !reply.add(attr.ino, next, OsStr::from_bytes(name), &ttl, &attr, Generation(0))
             })
         });
-        answer!(
-            reply,
-            format_args!("readdirplus ino={number}"),
-            listed,
-            |()| reply.ok()
-        );
+        answer!(reply, format_args!("readdirplus ino={number}"), listed, |()| reply.ok());
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -465,32 +412,16 @@ impl Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         let value = ino(number).and_then(|i| self.fs.xattr(i, name.as_bytes()));
-        answer!(
-            reply,
-            format_args!("getxattr ino={number}"),
-            value,
-            |v: Vec<u8>| {
-                answer_xattr(reply, size, &v);
-            }
-        );
+        answer!(reply, format_args!("getxattr ino={number}"), value, |v: Vec<u8>| {
+            answer_xattr(reply, size, &v);
+        });
     }
 
     fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let list = ino(number).and_then(|i| self.fs.xattrs(i));
-        answer!(
-            reply,
-            format_args!("listxattr ino={number}"),
-            list,
-            |v: Vec<u8>| {
-                answer_xattr(reply, size, &v);
-            }
-        );
-    }
-
-    fn destroy(&mut self) {
-        if let Err(error) = self.fs.store().finish() {
-            error!("what was learnt about the bytes is lost: {error}");
-        }
+        answer!(reply, format_args!("listxattr ino={number}"), list, |v: Vec<u8>| {
+            answer_xattr(reply, size, &v);
+        });
     }
 }
 

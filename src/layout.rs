@@ -93,14 +93,8 @@ pub enum Node {
     Tensor(u32, View),
 }
 
-const DIRS: [Dir; 6] = [
-    Dir::Root,
-    Dir::Metadata,
-    Dir::Tensors,
-    Dir::Source,
-    Dir::SourceNames,
-    Dir::Live,
-];
+const DIRS: [Dir; 6] =
+    [Dir::Root, Dir::Metadata, Dir::Tensors, Dir::Source, Dir::SourceNames, Dir::Live];
 const DOCS: [Doc; 4] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv];
 const LIVES: [Live; 2] = [Live::Status, Live::Metrics];
 
@@ -147,10 +141,9 @@ impl Node {
             class::META => Node::Meta(index),
             class::SOURCE => Node::Source(index),
             class::SOURCE_NAME => Node::SourceName(index),
-            _ => Node::Tensor(
-                index,
-                *View::ALL.get(usize::from(class.checked_sub(class::TENSOR)?))?,
-            ),
+            _ => {
+                Node::Tensor(index, *View::ALL.get(usize::from(class.checked_sub(class::TENSOR)?))?)
+            }
         })
     }
 }
@@ -259,13 +252,7 @@ impl Layout {
             root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
         }
         root.push((".weightfs", Node::Dir(Dir::Live)));
-        Ok(Layout {
-            tensors,
-            source_names,
-            metadata,
-            sources,
-            root,
-        })
+        Ok(Layout { tensors, source_names, metadata, sources, root })
     }
 
     /// What `ino` stands for, if there is such a file.
@@ -289,24 +276,20 @@ impl Layout {
     pub fn lookup(&self, names: Names<'_>, dir: Dir, name: &[u8]) -> Option<Node> {
         let Names { model, catalog: _ } = names;
         match dir {
-            Dir::Root => self
-                .root
-                .iter()
-                .find(|(n, _)| n.as_bytes() == name)
-                .map(|&(_, node)| node),
+            Dir::Root => {
+                self.root.iter().find(|(n, _)| n.as_bytes() == name).map(|&(_, node)| node)
+            }
             Dir::Live => match name {
                 b"status.json" => Some(Node::Live(Live::Status)),
                 b"metrics" => Some(Node::Live(Live::Metrics)),
                 _ => None,
             },
-            Dir::Metadata => self
-                .metadata
-                .find(name, |i| metadata_file_name(model, i))
-                .map(Node::Meta),
-            Dir::Source => self
-                .sources
-                .find(name, |i| source_file_name(model, i))
-                .map(Node::Source),
+            Dir::Metadata => {
+                self.metadata.find(name, |i| metadata_file_name(model, i)).map(Node::Meta)
+            }
+            Dir::Source => {
+                self.sources.find(name, |i| source_file_name(model, i)).map(Node::Source)
+            }
             Dir::SourceNames => {
                 let index = self.source_names.as_ref()?;
                 let i = index.find(name.strip_suffix(b".bin")?, |i| stored_stem(model, i))?;
@@ -345,29 +328,17 @@ impl Layout {
                 emit(next, Node::Live(LIVES[i]), name.as_bytes())
             }),
             Dir::Metadata => numbered(from, model.metadata.len() as u64, |i, next| {
-                emit(
-                    next,
-                    Node::Meta(i as u32),
-                    &metadata_file_name(model, i as u32),
-                )
+                emit(next, Node::Meta(i as u32), &metadata_file_name(model, i as u32))
             }),
             Dir::Source => numbered(from, model.shards.len() as u64, |i, next| {
-                emit(
-                    next,
-                    Node::Source(i as u32),
-                    &source_file_name(model, i as u32),
-                )
+                emit(next, Node::Source(i as u32), &source_file_name(model, i as u32))
             }),
             Dir::SourceNames => numbered(from, model.tensors.len() as u64, |i, next| {
                 if link_target(names, i as u32).is_none() {
                     return true;
                 }
                 let stem = stored_stem(model, i as u32);
-                emit(
-                    next,
-                    Node::SourceName(i as u32),
-                    &[&*stem, b".bin"].concat(),
-                )
+                emit(next, Node::SourceName(i as u32), &[&*stem, b".bin"].concat())
             }),
             Dir::Tensors => {
                 let views = View::ALL.len() as u64;
@@ -377,11 +348,7 @@ impl Layout {
                         return true;
                     }
                     let stem = mounted_stem(names, i);
-                    emit(
-                        next,
-                        Node::Tensor(i, view),
-                        &[&*stem, view.suffix().as_bytes()].concat(),
-                    )
+                    emit(next, Node::Tensor(i, view), &[&*stem, view.suffix().as_bytes()].concat())
                 });
             }
         }
@@ -425,11 +392,7 @@ impl Layout {
     /// How many directories lie directly in `dir`.
     pub fn subdirectories(&self, dir: Dir) -> u32 {
         match dir {
-            Dir::Root => self
-                .root
-                .iter()
-                .filter(|(_, n)| matches!(n, Node::Dir(_)))
-                .count() as u32,
+            Dir::Root => self.root.iter().filter(|(_, n)| matches!(n, Node::Dir(_))).count() as u32,
             _ => 0,
         }
     }
@@ -453,7 +416,7 @@ fn has_view(names: Names<'_>, i: u32, view: View) -> bool {
 
 /// The one mounted tensor that is all of the stored one: none when it is dropped or split.
 fn link_target(names: Names<'_>, stored: u32) -> Option<usize> {
-    let targets = names.catalog.targets(stored);
+    let targets = names.catalog.targets(names.model, stored);
     let whole = names.model.tensors.get(stored as usize)?.extent;
     let target = targets.start;
     (targets.len() == 1 && names.catalog.get(names.model, target).extent == whole).then_some(target)
@@ -478,10 +441,7 @@ fn index<'a>(
 }
 
 fn mounted_stem(names: Names<'_>, i: u32) -> Cow<'_, [u8]> {
-    file_stem(
-        names.catalog.get(names.model, i as usize).name,
-        LONGEST_SUFFIX,
-    )
+    file_stem(names.catalog.get(names.model, i as usize).name, LONGEST_SUFFIX)
 }
 
 fn stored_stem(model: &Model, i: u32) -> Cow<'_, [u8]> {

@@ -39,13 +39,7 @@ pub struct Loaded {
 
 /// Opens the model that `spec` names (contract section 1, MODEL).
 pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
-    let failed = |op| {
-        move |source| LoadError::Io {
-            file: spec.into(),
-            op,
-            source,
-        }
-    };
+    let failed = |op| move |source| LoadError::Io { file: spec.into(), op, source };
     let kind = match std::fs::metadata(spec) {
         Ok(metadata) => metadata.file_type(),
         Err(e) => return Err(store_name(spec).unwrap_or_else(|| failed("open it")(e))),
@@ -57,28 +51,18 @@ pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
     let directory = std::path::absolute(spec).map_err(failed("find it"))?;
     let found = directory::find(&directory)?;
     let mut loaded = open_file(&found.entry, io)?;
-    loaded
-        .model
-        .warnings
-        .extend(directory::ignored(&found.models, &loaded));
+    loaded.model.warnings.extend(directory::ignored(&found.models, &loaded));
     Ok(loaded)
 }
 
 /// `hf:ORG/NAME` and `ollama:NAME`, when no file is named so.
 fn store_name(spec: &Path) -> Option<LoadError> {
     use std::os::unix::ffi::OsStrExt;
-    let stores: [(&[u8], _); 2] = [
-        (b"hf:", "the Hugging Face cache"),
-        (b"ollama:", "Ollama's store"),
-    ];
+    let stores: [(&[u8], _); 2] =
+        [(b"hf:", "the Hugging Face cache"), (b"ollama:", "Ollama's store")];
     let bytes = spec.as_os_str().as_bytes();
-    let (_, store) = stores
-        .into_iter()
-        .find(|(prefix, _)| bytes.starts_with(prefix))?;
-    Some(LoadError::StoreName {
-        spec: spec.into(),
-        store,
-    })
+    let (_, store) = stores.into_iter().find(|(prefix, _)| bytes.starts_with(prefix))?;
+    Some(LoadError::StoreName { spec: spec.into(), store })
 }
 
 /// Opens the model that `path`, which is no directory, leads to.

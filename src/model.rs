@@ -62,11 +62,7 @@ impl Extent {
 
     /// The part of `len` bytes that starts `from` bytes into this extent; the caller keeps it inside.
     pub const fn slice(self, from: u64, len: u64) -> Extent {
-        Extent {
-            shard: self.shard,
-            offset: self.offset + from,
-            len,
-        }
+        Extent { shard: self.shard, offset: self.offset + from, len }
     }
 }
 
@@ -92,11 +88,7 @@ impl Tensor {
 
 /// Product of a shape that a format has checked; a zero anywhere gives 0 whatever the rest.
 pub fn elements(shape: &[u64]) -> u64 {
-    if shape.contains(&0) {
-        0
-    } else {
-        shape.iter().product()
-    }
+    if shape.contains(&0) { 0 } else { shape.iter().product() }
 }
 
 /// One file that holds tensors.
@@ -306,10 +298,7 @@ pub struct Model {
 impl Model {
     /// The metadata value under `key`.
     pub fn meta(&self, key: &str) -> Option<&Value> {
-        self.metadata
-            .iter()
-            .find(|m| *m.key == *key.as_bytes())
-            .map(|m| &m.value)
+        self.metadata.iter().find(|m| *m.key == *key.as_bytes()).map(|m| &m.value)
     }
 
     /// Bytes of all tensors together.

@@ -71,27 +71,3 @@ impl fmt::Display for MapSpec {
         }
     }
 }
-
-#[allow(missing_docs)]
-#[derive(Debug)]
-pub struct StemIndex;
-#[allow(missing_docs)]
-#[derive(Debug)]
-pub struct Collision {
-    pub stem: Vec<u8>,
-    pub a: u32,
-    pub b: u32,
-}
-#[allow(missing_docs)]
-impl StemIndex {
-    pub fn build<'a>(
-        _n: usize,
-        _f: impl Fn(usize) -> &'a [u8],
-        _l: usize,
-    ) -> Result<StemIndex, Collision> {
-        unimplemented!()
-    }
-    pub fn find<'a>(&self, _s: &[u8], _f: impl Fn(usize) -> &'a [u8]) -> Option<u32> {
-        None
-    }
-}

@@ -21,11 +21,7 @@ pub enum OverrideError {
     #[error("set={key}: this key says how the file is laid out and cannot be set")]
     Layout { key: String },
     #[error("set={key}: the file has a value of type {expected} here, {found} does not fit")]
-    Type {
-        key: String,
-        expected: String,
-        found: String,
-    },
+    Type { key: String, expected: String, found: String },
     #[error("set={key}: {found} is no string, bool, integer, number or array of one of these")]
     Shape { key: String, found: String },
     #[error("set={key}: an empty array does not say what it is an array of")]
@@ -42,10 +38,7 @@ pub fn set(model: &mut Model, key: &str, setting: &Setting) -> Result<(), Overri
     if key.starts_with("split.") || key == "general.alignment" {
         return Err(OverrideError::Layout { key: key.into() });
     }
-    let at = model
-        .metadata
-        .iter()
-        .position(|m| *m.key == *key.as_bytes());
+    let at = model.metadata.iter().position(|m| *m.key == *key.as_bytes());
     let value = match at {
         Some(at) => {
             like(&model.metadata[at].value, setting).ok_or_else(|| OverrideError::Type {
@@ -66,10 +59,7 @@ pub fn set(model: &mut Model, key: &str, setting: &Setting) -> Result<(), Overri
     }
     match at {
         Some(at) => model.metadata[at].value = value,
-        None => model.metadata.push(Meta {
-            key: key.as_bytes().into(),
-            value,
-        }),
+        None => model.metadata.push(Meta { key: key.as_bytes().into(), value }),
     }
     Ok(())
 }
@@ -107,10 +97,7 @@ fn like(old: &Value, setting: &Setting) -> Option<Value> {
         (_, Setting::Verbatim(_)) => None,
         (Value::Array(array), Setting::Json(Json::Array(items))) => {
             let elem = array.elem();
-            let items = items
-                .iter()
-                .map(|item| typed(elem, item))
-                .collect::<Option<Vec<_>>>()?;
+            let items = items.iter().map(|item| typed(elem, item)).collect::<Option<Vec<_>>>()?;
             Some(Value::Array(Array::Inline { elem, items }))
         }
         (old, Setting::Json(json)) => typed(old.value_type(), json),
@@ -145,28 +132,17 @@ fn fresh(key: &str, setting: &Setting) -> Result<Value, OverrideError> {
         Setting::Verbatim(bytes) => return Ok(string(bytes)),
         Setting::Json(json) => json,
     };
-    let wrong = || OverrideError::Shape {
-        key: key.into(),
-        found: show(setting),
-    };
+    let wrong = || OverrideError::Shape { key: key.into(), found: show(setting) };
     match json {
         Json::Array(items) if items.is_empty() => {
             Err(OverrideError::EmptyArray { key: key.into() })
         }
         Json::Array(items) => {
             let elem = common_type(items).ok_or_else(wrong)?;
-            let items = items
-                .iter()
-                .map(|item| typed(elem, item))
-                .collect::<Option<Vec<_>>>();
-            Ok(Value::Array(Array::Inline {
-                elem,
-                items: items.ok_or_else(wrong)?,
-            }))
+            let items = items.iter().map(|item| typed(elem, item)).collect::<Option<Vec<_>>>();
+            Ok(Value::Array(Array::Inline { elem, items: items.ok_or_else(wrong)? }))
         }
-        scalar => natural_type(scalar)
-            .and_then(|kind| typed(kind, scalar))
-            .ok_or_else(wrong),
+        scalar => natural_type(scalar).and_then(|kind| typed(kind, scalar)).ok_or_else(wrong),
     }
 }
 
@@ -203,10 +179,7 @@ mod tests {
     use serde_json::json;
 
     fn model() -> Model {
-        let meta = |key: &str, value| Meta {
-            key: key.as_bytes().into(),
-            value,
-        };
+        let meta = |key: &str, value| Meta { key: key.as_bytes().into(), value };
         Model {
             format: Format::Gguf,
             format_version: 3,
@@ -216,13 +189,7 @@ mod tests {
             metadata: vec![
                 meta("n", Value::U8(1)),
                 meta("s", string(b"old")),
-                meta(
-                    "a",
-                    Value::Array(Array::Inline {
-                        elem: ValueType::I16,
-                        items: vec![],
-                    }),
-                ),
+                meta("a", Value::Array(Array::Inline { elem: ValueType::I16, items: vec![] })),
                 meta("f", Value::F32(1.0)),
             ],
             shards: vec![],
@@ -245,10 +212,7 @@ mod tests {
         let items = vec![Value::I16(-1), Value::I16(2)];
         assert_eq!(
             after("a", json!([-1, 2])).unwrap(),
-            Value::Array(Array::Inline {
-                elem: ValueType::I16,
-                items
-            })
+            Value::Array(Array::Inline { elem: ValueType::I16, items })
         );
     }
 
@@ -265,10 +229,7 @@ mod tests {
             ("f", json!(1e300)),
         ] {
             let error = after(key, json.clone()).unwrap_err();
-            assert!(
-                matches!(error, OverrideError::Type { .. }),
-                "{key}={json}: {error}"
-            );
+            assert!(matches!(error, OverrideError::Type { .. }), "{key}={json}: {error}");
         }
     }
 
@@ -280,48 +241,25 @@ mod tests {
         assert_eq!(after("x", json!(true)).unwrap(), Value::Bool(true));
         assert!(matches!(
             after("x", json!([1, -1])),
-            Ok(Value::Array(Array::Inline {
-                elem: ValueType::I64,
-                ..
-            }))
+            Ok(Value::Array(Array::Inline { elem: ValueType::I64, .. }))
         ));
-        assert!(matches!(
-            after("x", json!([1, "a"])),
-            Err(OverrideError::Shape { .. })
-        ));
-        assert!(matches!(
-            after("x", json!([])),
-            Err(OverrideError::EmptyArray { .. })
-        ));
-        assert!(matches!(
-            after("x", json!({})),
-            Err(OverrideError::Shape { .. })
-        ));
-        assert!(matches!(
-            after("x", json!(null)),
-            Err(OverrideError::Shape { .. })
-        ));
+        assert!(matches!(after("x", json!([1, "a"])), Err(OverrideError::Shape { .. })));
+        assert!(matches!(after("x", json!([])), Err(OverrideError::EmptyArray { .. })));
+        assert!(matches!(after("x", json!({})), Err(OverrideError::Shape { .. })));
+        assert!(matches!(after("x", json!(null)), Err(OverrideError::Shape { .. })));
     }
 
     #[test]
     fn the_keys_of_the_layout_cannot_be_set() {
         for key in ["split.count", "split.no", "general.alignment"] {
-            assert!(matches!(
-                after(key, json!(1)),
-                Err(OverrideError::Layout { .. })
-            ));
+            assert!(matches!(after(key, json!(1)), Err(OverrideError::Layout { .. })));
         }
     }
 
     #[test]
     fn a_file_is_a_string_verbatim_and_names_reach_the_model() {
         let mut model = model();
-        set(
-            &mut model,
-            "s",
-            &Setting::Verbatim(b"{{ x }}\n\xff".to_vec()),
-        )
-        .unwrap();
+        set(&mut model, "s", &Setting::Verbatim(b"{{ x }}\n\xff".to_vec())).unwrap();
         assert_eq!(model.meta("s"), Some(&string(b"{{ x }}\n\xff")));
         set(&mut model, "general.name", &Setting::Json(json!("mine"))).unwrap();
         assert_eq!(model.name.as_deref(), Some("mine"));

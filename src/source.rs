@@ -100,10 +100,7 @@ impl Source {
             move |source| SourceError::Io { file, op, source }
         };
         let regular = |kind: FileType| match not_a_file(kind) {
-            Some(kind) => Err(SourceError::NotAFile {
-                file: path.display().to_string(),
-                kind,
-            }),
+            Some(kind) => Err(SourceError::NotAFile { file: path.display().to_string(), kind }),
             None => Ok(()),
         };
         // Before opening too, since opening a device can do things.
@@ -136,11 +133,7 @@ impl Source {
         Ok(Source {
             modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
             ctime: AtomicI64::new(opened.ctime_nanos()),
-            baseline: Mutex::new(Baseline {
-                identity: opened,
-                names,
-                notes: Vec::new(),
-            }),
+            baseline: Mutex::new(Baseline { identity: opened, names, notes: Vec::new() }),
             judging: Mutex::new(()),
             changed: OnceLock::new(),
             direct: Direct::default(),
@@ -310,19 +303,13 @@ impl Source {
         if self.changed.set(what).is_ok()
             && let Some(what) = self.changed.get()
         {
-            log::error!(
-                "{}: changed since it was opened: {what}",
-                self.path.display()
-            );
+            log::error!("{}: changed since it was opened: {what}", self.path.display());
         }
         self.changed_error(self.changed.get().map_or("", String::as_str))
     }
 
     fn changed_error(&self, what: &str) -> SourceError {
-        SourceError::Changed {
-            file: self.path.display().to_string(),
-            what: what.to_owned(),
-        }
+        SourceError::Changed { file: self.path.display().to_string(), what: what.to_owned() }
     }
 
     fn stat(&self) -> Result<Identity, SourceError> {
@@ -338,10 +325,7 @@ impl Source {
     }
 
     fn bounds(&self, offset: u64, len: usize) -> Result<(), SourceError> {
-        if offset
-            .checked_add(len as u64)
-            .is_some_and(|end| end <= self.len())
-        {
+        if offset.checked_add(len as u64).is_some_and(|end| end <= self.len()) {
             return Ok(());
         }
         let past = io::Error::new(

@@ -107,6 +107,9 @@ pub enum StoreError {
     /// The seal could not be read any more.
     #[error(transparent)]
     Seal(SealError),
+    /// Something that is decoded on demand could not be read.
+    #[error("{0}")]
+    Document(#[source] io::Error),
     /// The caller asked for what is not in the file: a fault of this program.
     #[error("{len} bytes at {offset} of file {shard} are outside of it")]
     Outside {
@@ -119,7 +122,45 @@ pub enum StoreError {
     },
 }
 
+impl From<SourceError> for StoreError {
+    fn from(error: SourceError) -> StoreError {
+        StoreError::from_source(error)
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> StoreError {
+        StoreError::Document(error)
+    }
+}
+
 impl StoreError {
+    /// Whether the reason is that the file is no longer the one that was opened.
+    pub fn is_stale(&self) -> bool {
+        match self {
+            StoreError::Stale(_) => true,
+            StoreError::Document(error) => {
+                let mut cause: Option<&(dyn std::error::Error + 'static)> =
+                    error.get_ref().map(|e| e as _);
+                while let Some(error) = cause {
+                    if let Some(error) = error.downcast_ref::<StoreError>() {
+                        return error.is_stale();
+                    }
+                    if let Some(failure) = error.downcast_ref::<ReadFailure>() {
+                        return failure.error.is_stale();
+                    }
+                    cause = match error.downcast_ref::<io::Error>() {
+                        // An io::Error's source is its cause's source: look at the cause itself.
+                        Some(io) => io.get_ref().map(|e| e as _),
+                        None => error.source(),
+                    };
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
     /// Tells a changed file from one that cannot be read.
     fn from_source(error: SourceError) -> StoreError {
         match error {
@@ -232,6 +273,11 @@ impl Store {
         }
     }
 
+    /// Whether there is a seal.
+    pub fn is_sealed(&self) -> bool {
+        self.seal().is_some()
+    }
+
     /// What it was told.
     pub fn options(&self) -> StoreOptions {
         self.options
@@ -263,11 +309,7 @@ impl Store {
             return TensorState::Unverified;
         };
         let extent = tensor.extent;
-        if self
-            .sources
-            .get(extent.shard as usize)
-            .is_some_and(Source::is_changed)
-        {
+        if self.sources.get(extent.shard as usize).is_some_and(Source::is_changed) {
             return TensorState::Stale;
         }
         if self.damage.count() > 0
@@ -306,9 +348,7 @@ impl Store {
         let Some(source) = self.sources.get(shard as usize) else {
             return fail(0, outside());
         };
-        let end = from
-            .checked_add(out.len() as u64)
-            .filter(|&end| end <= extent.len);
+        let end = from.checked_add(out.len() as u64).filter(|&end| end <= extent.len);
         let file_end = end.and_then(|end| extent.offset.checked_add(end));
         if file_end.is_none_or(|end| end > source.len()) {
             return fail(0, outside());
@@ -317,10 +357,9 @@ impl Store {
             return Ok(());
         }
         if source.is_changed() {
-            source.check_unchanged().map_err(|e| ReadFailure {
-                good: 0,
-                error: StoreError::Stale(e),
-            })?;
+            source
+                .check_unchanged()
+                .map_err(|e| ReadFailure { good: 0, error: StoreError::Stale(e) })?;
         }
         let start = extent.offset + from;
         let result = match self.options.verify {
@@ -355,10 +394,7 @@ impl Store {
         let mut good = 0;
         for out in out.chunks_mut(STEP) {
             if source.reread_at(start + good as u64, out).is_err() {
-                return Err(ReadFailure {
-                    good,
-                    error: StoreError::from_source(error),
-                });
+                return Err(ReadFailure { good, error: StoreError::from_source(error) });
             }
             good += out.len();
         }
@@ -377,10 +413,7 @@ impl Store {
             let from = start + done as u64 - piece.offset;
             let take = (piece.len - from).min((out.len() - done) as u64) as usize;
             self.read_piece(source, &piece, from, &mut out[done..done + take])
-                .map_err(|failure| ReadFailure {
-                    good: done + failure.good,
-                    ..failure
-                })?;
+                .map_err(|failure| ReadFailure { good: done + failure.good, ..failure })?;
             done += take;
             if done == out.len() {
                 break;
@@ -453,14 +486,8 @@ impl ReadAt for Checked<'_> {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let len = ReadAt::len(self);
-        let extent = Extent {
-            shard: self.shard as u32,
-            offset: 0,
-            len,
-        };
-        self.store
-            .read(extent, offset, out)
-            .map_err(io::Error::other)
+        let extent = Extent { shard: self.shard as u32, offset: 0, len };
+        self.store.read(extent, offset, out).map_err(io::Error::other)
     }
 }
 

@@ -41,18 +41,12 @@ pub fn stored_form(dtype: DType, order: ByteOrder) -> Stored {
             _ => return Stored::Undefined,
         },
     };
-    Stored::Swapped(Swap {
-        block: dtype.block().bytes as usize,
-        fields,
-    })
+    Stored::Swapped(Swap { block: dtype.block().bytes as usize, fields })
 }
 
 /// The stored bytes of a tensor, little-endian where that is defined.
 pub fn raw(model: &Model, tensor: &Mounted<'_>) -> Content<'static> {
-    Content {
-        head: (&[]).into(),
-        body: raw_body(model, tensor),
-    }
+    Content { head: (&[]).into(), body: raw_body(model, tensor) }
 }
 
 fn raw_body(model: &Model, tensor: &Mounted<'_>) -> Body {
@@ -65,10 +59,7 @@ fn raw_body(model: &Model, tensor: &Mounted<'_>) -> Body {
 /// The stored bytes behind a numpy header, where numpy has the type.
 pub fn npy(model: &Model, tensor: &Mounted<'_>) -> Option<Content<'static>> {
     let header = npy::header(npy::descr(tensor.dtype)?, tensor.shape)?;
-    Some(Content {
-        head: header.into(),
-        body: raw_body(model, tensor),
-    })
+    Some(Content { head: header.into(), body: raw_body(model, tensor) })
 }
 
 #[cfg(test)]
@@ -85,17 +76,11 @@ mod tests {
         assert_eq!(stored_form(DType::Q4_1, Big), Stored::Undefined);
         assert_eq!(
             stored_form(DType::Q6_K, Big),
-            Stored::Swapped(Swap {
-                block: 210,
-                fields: &[(208, 2)]
-            })
+            Stored::Swapped(Swap { block: 210, fields: &[(208, 2)] })
         );
         assert_eq!(
             stored_form(DType::F64, Big),
-            Stored::Swapped(Swap {
-                block: 8,
-                fields: &[(0, 8)]
-            })
+            Stored::Swapped(Swap { block: 8, fields: &[(0, 8)] })
         );
     }
 }

@@ -18,27 +18,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["bytes", "model", "seal", "source"]),
     ("load", &["bytes", "dtype", "format", "model", "source"]),
     ("content", &["dtype", "model", "quant", "store", "view"]),
-    (
-        "view",
-        &[
-            "bytes", "content", "dtype", "format", "model", "naming", "quant", "store",
-        ],
-    ),
+    ("view", &["bytes", "content", "dtype", "format", "model", "naming", "quant", "store"]),
     ("layout", &["model", "naming", "view"]),
-    (
-        "fs",
-        &[
-            "bytes", "content", "layout", "model", "naming", "source", "store", "view",
-        ],
-    ),
+    ("fs", &["bytes", "content", "layout", "model", "naming", "source", "store", "view"]),
     ("fuse", &["fs", "layout", "store"]),
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut entries: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -52,12 +39,7 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
 /// The room a file belongs to: `src/format/gguf.rs` is of `format`.
 fn room(src: &Path, file: &Path) -> String {
     let first = file.strip_prefix(src).unwrap().components().next().unwrap();
-    first
-        .as_os_str()
-        .to_str()
-        .unwrap()
-        .trim_end_matches(".rs")
-        .to_owned()
+    first.as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
 
 /// Names that follow `crate::` in code (comments and strings with it do not count).
@@ -67,10 +49,8 @@ fn used_rooms(text: &str) -> Vec<String> {
         let mut rest = line;
         while let Some(at) = rest.find("crate::") {
             rest = &rest[at + "crate::".len()..];
-            let name: String = rest
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
+            let name: String =
+                rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             if !name.is_empty() {
                 rooms.push(name);
             } else if let Some(list) = rest.strip_prefix('{') {
@@ -93,9 +73,7 @@ fn no_room_uses_one_that_it_must_not_know() {
         if matches!(&*own, "lib" | "main" | "cli") {
             continue;
         }
-        let allowed = rules
-            .get(&*own)
-            .unwrap_or_else(|| panic!("the room {own} has no rule"));
+        let allowed = rules.get(&*own).unwrap_or_else(|| panic!("the room {own} has no rule"));
         for used in used_rooms(&fs::read_to_string(&file).unwrap()) {
             if used != own && !allowed.contains(&&*used) {
                 broken.push(format!("{}: uses {used}", file.display()));

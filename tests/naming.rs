@@ -48,11 +48,7 @@ fn model(format: Format, tensors: &[(&str, &[u64])]) -> Model {
         .iter()
         .map(|(name, shape)| {
             let len = DType::F32.nbytes(elements(shape)).unwrap();
-            let extent = Extent {
-                shard: 0,
-                offset,
-                len,
-            };
+            let extent = Extent { shard: 0, offset, len };
             offset += len;
             Tensor {
                 name: name.as_bytes().into(),
@@ -115,11 +111,7 @@ fn gguf_names_become_the_checkpoint_names_of_the_reference() {
         let want: BTreeSet<String> = golden.pairs.iter().map(|(hf, _)| hf.clone()).collect();
         let missing: Vec<_> = want.difference(&got).collect();
         let extra: Vec<_> = got.difference(&want).collect();
-        assert!(
-            missing.is_empty() && extra.is_empty(),
-            "{}: {missing:?} {extra:?}",
-            golden.file
-        );
+        assert!(missing.is_empty() && extra.is_empty(), "{}: {missing:?} {extra:?}", golden.file);
         // Each under its own source, slices in order.
         for (hf, gguf) in &golden.pairs {
             let source = tensors.iter().position(|(name, _)| name == gguf).unwrap();
@@ -127,19 +119,12 @@ fn gguf_names_become_the_checkpoint_names_of_the_reference() {
             let own: Vec<&str> = targets
                 .map(|i| std::str::from_utf8(catalog.get(&model, i).name).unwrap())
                 .collect();
-            let wanted: Vec<&str> = golden
-                .pairs
-                .iter()
-                .filter(|(_, g)| g == gguf)
-                .map(|(h, _)| h.as_str())
-                .collect();
+            let wanted: Vec<&str> =
+                golden.pairs.iter().filter(|(_, g)| g == gguf).map(|(h, _)| h.as_str()).collect();
             assert_eq!(own, wanted, "{}: {hf}", golden.file);
         }
         assert!(
-            !catalog
-                .warnings()
-                .iter()
-                .any(|w| w.contains("kept as stored")),
+            !catalog.warnings().iter().any(|w| w.contains("kept as stored")),
             "{}: {:?}",
             golden.file,
             catalog.warnings()
@@ -150,11 +135,8 @@ fn gguf_names_become_the_checkpoint_names_of_the_reference() {
 #[test]
 fn checkpoint_names_become_the_gguf_names_of_the_reference() {
     for golden in golden() {
-        let tensors: Vec<(&str, &[u64])> = golden
-            .pairs
-            .iter()
-            .map(|(hf, _)| (hf.as_str(), [4].as_slice()))
-            .collect();
+        let tensors: Vec<(&str, &[u64])> =
+            golden.pairs.iter().map(|(hf, _)| (hf.as_str(), [4].as_slice())).collect();
         let model = model(Format::Safetensors, &tensors);
         let config = serde_json::json!({ "model_type": golden.model_type });
         for config in [Some(config), None] {
@@ -167,11 +149,7 @@ fn checkpoint_names_become_the_gguf_names_of_the_reference() {
                 let wanted = if stacked { hf } else { gguf };
                 // Without config.json a name may be left alone, but never be wrong.
                 let open = !given && got == *hf;
-                assert!(
-                    got == *wanted || open,
-                    "{}: {hf} became {got}, not {wanted}",
-                    golden.file
-                );
+                assert!(got == *wanted || open, "{}: {hf} became {got}, not {wanted}", golden.file);
             }
             if !given {
                 let renamed = !catalog.is_identity();
@@ -184,9 +162,8 @@ fn checkpoint_names_become_the_gguf_names_of_the_reference() {
 #[test]
 fn a_million_names_are_indexed_quickly_and_found() {
     let count = 1_000_000u32;
-    let names: Vec<String> = (0..count)
-        .map(|i| format!("model.layers.{}.mlp.experts.{i}.up", i / 128))
-        .collect();
+    let names: Vec<String> =
+        (0..count).map(|i| format!("model.layers.{}.mlp.experts.{i}.up", i / 128)).collect();
     let stem = |i: u32| file_stem(names[i as usize].as_bytes(), 5);
     let start = std::time::Instant::now();
     let index = StemIndex::build(count, stem).unwrap();

@@ -24,16 +24,8 @@ fn readme() -> String {
 /// The commands that `--help` lists.
 fn commands() -> Vec<String> {
     let help = said(&["--help"]);
-    let list = help
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
-    list.lines()
-        .map(|line| line.split_whitespace().next().unwrap().to_owned())
-        .collect()
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
 /// The forms of `-o` that `mount --help` lists.
@@ -57,14 +49,9 @@ fn the_man_page_is_the_one_in_the_repository() {
 
 #[test]
 fn the_man_page_has_every_command_and_option() {
-    let page = fs::read_to_string(root().join("man/weightfs.1"))
-        .unwrap()
-        .replace("\\-", "-");
+    let page = fs::read_to_string(root().join("man/weightfs.1")).unwrap().replace("\\-", "-");
     for command in commands() {
-        assert!(
-            page.contains(&format!(".SS \"weightfs {command}\"")),
-            "{command}"
-        );
+        assert!(page.contains(&format!(".SS \"weightfs {command}\"")), "{command}");
     }
     for form in option_forms() {
         assert!(page.contains(&form), "{form}");
@@ -107,10 +94,7 @@ fn options_in_the_readme_are_options() {
         let form = form.replace("\\|", "|");
         let is_option =
             form.contains('=') && !form.contains(' ') || form.contains(", ") && form.contains('=');
-        assert!(
-            !is_option || forms.contains(&form),
-            "{form} is no option any more"
-        );
+        assert!(!is_option || forms.contains(&form), "{form} is no option any more");
     }
 }
 

@@ -34,10 +34,7 @@ pub(crate) fn watch(point: &Path) -> Result<Watcher> {
         .stderr(Stdio::null())
         .spawn()
         .context("-o auto_unmount: starting the watcher")?;
-    let mut pipe = child
-        .stdin
-        .take()
-        .context("-o auto_unmount: no pipe to the watcher")?;
+    let mut pipe = child.stdin.take().context("-o auto_unmount: no pipe to the watcher")?;
     let mut order = mount.device.into_bytes();
     order.push(b' ');
     order.extend_from_slice(point.as_os_str().as_bytes());
@@ -67,10 +64,7 @@ fn parse(order: &[u8]) -> Option<(String, PathBuf)> {
     let order = order.strip_suffix(b"\0")?;
     let space = order.iter().position(|&b| b == b' ')?;
     let device = String::from_utf8(order[..space].to_vec()).ok()?;
-    Some((
-        device,
-        OsString::from_vec(order[space + 1..].to_vec()).into(),
-    ))
+    Some((device, OsString::from_vec(order[space + 1..].to_vec()).into()))
 }
 
 #[cfg(test)]
@@ -79,10 +73,7 @@ mod tests {
 
     #[test]
     fn an_order_is_taken_whole_or_not_at_all() {
-        assert_eq!(
-            parse(b"0:52 /mnt/a b\0"),
-            Some(("0:52".into(), "/mnt/a b".into()))
-        );
+        assert_eq!(parse(b"0:52 /mnt/a b\0"), Some(("0:52".into(), "/mnt/a b".into())));
         for order in [&b""[..], b"0:52 /mnt/a", b"\0", b"0:52\0"] {
             assert_eq!(parse(order), None);
         }

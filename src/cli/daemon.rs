@@ -49,26 +49,21 @@ fn wait_for(child: Pid, mut reader: PipeReader) -> Exit {
         return Exit::Done;
     }
     match waitpid(child, None) {
-        Ok(WaitStatus::Exited(_, code)) => match Exit::TABLE
-            .iter()
-            .find(|(exit, _)| i32::from(exit.code()) == code)
-        {
-            Some((Exit::Done, _)) | None => {
-                exit::say("the daemon ended before the mount was ready");
-                Exit::Failed
+        Ok(WaitStatus::Exited(_, code)) => {
+            match Exit::TABLE.iter().find(|(exit, _)| i32::from(exit.code()) == code) {
+                Some((Exit::Done, _)) | None => {
+                    exit::say("the daemon ended before the mount was ready");
+                    Exit::Failed
+                }
+                Some((exit, _)) => *exit,
             }
-            Some((exit, _)) => *exit,
-        },
+        }
         Ok(WaitStatus::Signaled(_, signal, _)) => {
-            exit::say(&format!(
-                "the daemon was killed by {signal} before the mount was ready"
-            ));
+            exit::say(&format!("the daemon was killed by {signal} before the mount was ready"));
             Exit::Failed
         }
         other => {
-            exit::say(&format!(
-                "the daemon was lost before the mount was ready: {other:?}"
-            ));
+            exit::say(&format!("the daemon was lost before the mount was ready: {other:?}"));
             Exit::Failed
         }
     }
@@ -119,10 +114,7 @@ fn is_ignored(signal: Signal) -> bool {
 /// Takes over a file descriptor that whoever started us opened for us, given by its number.
 pub(crate) fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the borrow is used for one fcntl, which answers EBADF when the number is not open.
-    nix::fcntl::fcntl(
-        unsafe { BorrowedFd::borrow_raw(fd) },
-        nix::fcntl::FcntlArg::F_GETFD,
-    )?;
+    nix::fcntl::fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, nix::fcntl::FcntlArg::F_GETFD)?;
     // SAFETY: it is open, and nothing of ours was given that number: this is called before we
     // open files, and the numbers 0 to 2 are refused on the command line.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -79,11 +79,7 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
 }
 
 fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
-    Options {
-        map: names.map.clone(),
-        like: like.map(Path::to_path_buf),
-        ..Options::default()
-    }
+    Options { map: names.map.clone(), like: like.map(Path::to_path_buf), ..Options::default() }
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened> {
@@ -108,11 +104,7 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened
         }
         found => found?,
     };
-    let Loaded {
-        model,
-        sources,
-        entry,
-    } = loaded;
+    let Loaded { model, sources, entry } = loaded;
     let model = Arc::new(model);
     let store_options = StoreOptions {
         verify: options.verify,
@@ -124,14 +116,7 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened
         store.load_tofu(&cache.join("tofu"));
     }
     let catalog = catalog(&model, &store, &entry, &options.map)?;
-    Ok(Opened {
-        model,
-        catalog,
-        store,
-        entry,
-        verify: options.verify,
-        warnings,
-    })
+    Ok(Opened { model, catalog, store, entry, verify: options.verify, warnings })
 }
 
 /// Opens the files of a model.
@@ -156,18 +141,12 @@ fn find_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Optio
             }
         },
     };
-    Seal::load(&path, &loaded.model, &loaded.sources)
-        .map(Some)
-        .map_err(seal_error)
+    Seal::load(&path, &loaded.model, &loaded.sources).map(Some).map_err(seal_error)
 }
 
 /// A seal's error with the exit code that it asks for.
 pub(crate) fn seal_error(error: SealError) -> anyhow::Error {
-    if error.is_mistrust() {
-        Failure::new(Exit::Seal, error.to_string())
-    } else {
-        error.into()
-    }
+    if error.is_mistrust() { Failure::new(Exit::Seal, error.to_string()) } else { error.into() }
 }
 
 /// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot
@@ -200,13 +179,7 @@ fn catalog(model: &Model, store: &Store, entry: &Path, map: &[OsString]) -> Resu
 
 /// The elements of a short array of integers that stayed in the file.
 fn integers(store: &Store, array: &Array) -> Option<Vec<u64>> {
-    let Array::Span {
-        elem,
-        count,
-        extent,
-        encoding,
-    } = array
-    else {
+    let Array::Span { elem, count, extent, encoding } = array else {
         return None;
     };
     if *count > MAX_LAYERS {
@@ -232,10 +205,6 @@ fn config_beside(entry: &Path) -> Option<serde_json::Value> {
         return None;
     }
     let mut text = Vec::new();
-    File::open(&path)
-        .ok()?
-        .take(MAX_CONFIG)
-        .read_to_end(&mut text)
-        .ok()?;
+    File::open(&path).ok()?.take(MAX_CONFIG).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }

@@ -30,10 +30,7 @@ impl Exit {
             Exit::Failed,
             "Failed: I/O, a bad model or map file, damage met by cat, a mount that did not come about.",
         ),
-        (
-            Exit::Usage,
-            "Usage: a wrong command line, or an unknown word or a bad value in -o.",
-        ),
+        (Exit::Usage, "Usage: a wrong command line, or an unknown word or a bad value in -o."),
         (Exit::Damage, "verify found damage."),
         (
             Exit::Unsealed,
@@ -53,16 +50,10 @@ impl Exit {
     /// Of several models, the end that the whole command has: the first of 1, 5, 3, 4 that
     /// occurred, else 0.
     pub(crate) fn of_several(all: &[Exit]) -> Exit {
-        [
-            Exit::Usage,
-            Exit::Failed,
-            Exit::Seal,
-            Exit::Damage,
-            Exit::Unsealed,
-        ]
-        .into_iter()
-        .find(|code| all.contains(code))
-        .unwrap_or(Exit::Done)
+        [Exit::Usage, Exit::Failed, Exit::Seal, Exit::Damage, Exit::Unsealed]
+            .into_iter()
+            .find(|code| all.contains(code))
+            .unwrap_or(Exit::Done)
     }
 }
 
@@ -82,11 +73,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure that ends the process with `exit`.
     pub(crate) fn new(exit: Exit, text: impl Into<String>) -> anyhow::Error {
-        Failure {
-            exit,
-            text: text.into(),
-        }
-        .into()
+        Failure { exit, text: text.into() }.into()
     }
 
     /// A wrong command line.
@@ -105,17 +92,13 @@ impl std::error::Error for Failure {}
 
 /// The exit code that an error asks for.
 pub(crate) fn code_of(error: &anyhow::Error) -> Exit {
-    error
-        .downcast_ref::<Failure>()
-        .map_or(Exit::Failed, |failure| failure.exit)
+    error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit)
 }
 
 /// Whether the reader of our output went away: then all is well and nothing is said.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
 }
 
@@ -165,10 +148,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
 
 /// At most four lines, and nothing that a terminal would obey.
 fn four_lines(text: &str) -> String {
-    let lines: Vec<_> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = if lines.len() > 4 { 3 } else { lines.len() };
     let mut out = Vec::with_capacity(4);
     for line in &lines[..shown] {
@@ -209,9 +189,8 @@ mod tests {
 
     #[test]
     fn a_broken_pipe_below_any_context_is_a_good_end() {
-        let error = Err::<(), _>(io::Error::from(io::ErrorKind::BrokenPipe))
-            .context("x")
-            .unwrap_err();
+        let error =
+            Err::<(), _>(io::Error::from(io::ErrorKind::BrokenPipe)).context("x").unwrap_err();
         assert_eq!(finish(Err(error)), Exit::Done);
     }
 

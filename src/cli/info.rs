@@ -57,40 +57,23 @@ fn write_facts(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     let mut fact = |name: &str, value: String| table.row([name.into(), value]);
     let version = match model.format {
-        Format::Gguf => format!(
-            "GGUF version {}, {}-endian",
-            model.format_version,
-            model.byte_order.name()
-        ),
+        Format::Gguf => {
+            format!("GGUF version {}, {}-endian", model.format_version, model.byte_order.name())
+        }
         Format::Safetensors => "safetensors".into(),
     };
     fact("format", version);
     for (name, value) in [("architecture", &model.architecture), ("name", &model.name)] {
         if let Some(value) = value {
-            fact(
-                name,
-                cut(
-                    &Safe(value.as_bytes()).to_string(),
-                    out.columns().saturating_sub(16),
-                ),
-            );
+            fact(name, cut(&Safe(value.as_bytes()).to_string(), out.columns().saturating_sub(16)));
         }
     }
     let parameters = number(document, "parameter_count");
-    fact(
-        "parameters",
-        format!("{} ({parameters})", count(parameters)),
-    );
+    fact("parameters", format!("{} ({parameters})", count(parameters)));
     let tensors = opened.catalog.len(model);
-    fact(
-        "tensors",
-        format!("{tensors}, {}", size(number(document, "nbytes"))),
-    );
+    fact("tensors", format!("{tensors}, {}", size(number(document, "nbytes"))));
     let on_disk: u64 = model.shards.iter().map(|shard| shard.len).sum();
-    fact(
-        "files",
-        format!("{}, {}", model.shards.len(), size(on_disk)),
-    );
+    fact("files", format!("{}, {}", model.shards.len(), size(on_disk)));
     fact("seal", seal_words(opened));
     table.write(out, 2)
 }
@@ -100,11 +83,7 @@ fn seal_words(opened: &Opened) -> String {
     if !store.is_sealed() {
         return "none (weightfs seal MODEL makes one)".into();
     }
-    let digests = if store.source_sha256(0).is_some() {
-        "CRC32 and SHA-256"
-    } else {
-        "CRC32"
-    };
+    let digests = if store.source_sha256(0).is_some() { "CRC32 and SHA-256" } else { "CRC32" };
     let trust = match store.trust() {
         Trust::Pinned => "given on the command line",
         Trust::Store => "from the model store's own digest",
@@ -116,10 +95,7 @@ fn seal_words(opened: &Opened) -> String {
 }
 
 fn write_dtypes(document: &Json, out: &mut Out) -> io::Result<()> {
-    let Some(dtypes) = document["dtypes"]
-        .as_object()
-        .filter(|dtypes| !dtypes.is_empty())
-    else {
+    let Some(dtypes) = document["dtypes"].as_object().filter(|dtypes| !dtypes.is_empty()) else {
         return Ok(());
     };
     heading(out, "dtypes by bytes")?;
@@ -154,10 +130,7 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
     if model.metadata.is_empty() {
         return Ok(());
     }
-    heading(
-        out,
-        &format!("metadata, {}", plural(model.metadata.len(), "key")),
-    )?;
+    heading(out, &format!("metadata, {}", plural(model.metadata.len(), "key")))?;
     let rows: Vec<_> = model
         .metadata
         .iter()
@@ -167,16 +140,10 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
         })
         .collect();
     let before = |of: fn(&(String, String, String)) -> &String| {
-        rows.iter()
-            .map(|row| of(row).len())
-            .max()
-            .unwrap_or(0)
-            .min(48)
+        rows.iter().map(|row| of(row).len()).max().unwrap_or(0).min(48)
     };
-    let room = out
-        .columns()
-        .saturating_sub(before(|row| &row.0) + before(|row| &row.1) + 6)
-        .max(24);
+    let room =
+        out.columns().saturating_sub(before(|row| &row.0) + before(|row| &row.1) + 6).max(24);
     let mut table = Table::new([("", Align::Left), ("", Align::Left), ("", Align::Left)]);
     for (key, kind, value) in rows {
         table.row([key, kind, cut(&value, room)]);
@@ -188,21 +155,14 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
 fn show(opened: &Opened, value: &Value) -> (String, String) {
     let kind = value.value_type().name().to_owned();
     match value {
-        Value::Array(array) => (
-            format!("{}[{}]", array.elem().name(), array.len()),
-            String::new(),
-        ),
+        Value::Array(array) => (format!("{}[{}]", array.elem().name(), array.len()), String::new()),
         Value::Str(Text::Inline(bytes)) => {
             let shown = bytes.len().min(STRING_PREFIX as usize);
             (kind, Safe(&bytes[..shown]).to_string())
         }
         Value::Str(Text::Span(extent)) => {
             let mut prefix = vec![0; extent.len.min(STRING_PREFIX) as usize];
-            match opened
-                .store
-                .shard(extent.shard)
-                .read_at(extent.offset, &mut prefix)
-            {
+            match opened.store.shard(extent.shard as usize).read_at(extent.offset, &mut prefix) {
                 Ok(()) => (kind, Safe(whole_characters(&prefix)).to_string()),
                 Err(error) => (kind, format!("({error})")),
             }
@@ -220,12 +180,8 @@ fn whole_characters(bytes: &[u8]) -> &[u8] {
 }
 
 fn write_warnings(document: &Json, out: &mut Out) -> io::Result<()> {
-    let warnings: Vec<_> = document["warnings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Json::as_str)
-        .collect();
+    let warnings: Vec<_> =
+        document["warnings"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
     if warnings.is_empty() {
         return Ok(());
     }

@@ -22,17 +22,10 @@ pub(crate) fn start(
 ) -> Result<Option<PathBuf>> {
     let mut builder = env_logger::Builder::new();
     // The FUSE library has a line for every request at debug, and so have we.
-    builder
-        .filter_level(level)
-        .filter_module("fuser", level.min(log::LevelFilter::Warn));
+    builder.filter_level(level).filter_module("fuser", level.min(log::LevelFilter::Warn));
     builder.format(|out, record| {
         let level = record.level().as_str().to_ascii_lowercase();
-        writeln!(
-            out,
-            "{} {level:5} {}",
-            out.timestamp_millis(),
-            record.args()
-        )
+        writeln!(out, "{} {level:5} {}", out.timestamp_millis(), record.args())
     });
     let file = match wanted {
         Some(path) => {
@@ -57,32 +50,18 @@ pub(crate) fn start(
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    File::options()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOCTTY)
-        .open(path)
+    File::options().append(true).create(true).mode(0o600).custom_flags(libc::O_NOCTTY).open(path)
 }
 
 fn open_default(mountpoint: &Path) -> io::Result<(PathBuf, File)> {
-    let (base, leaf) = state_dir(
-        |name| std::env::var_os(name),
-        nix::unistd::getuid().as_raw(),
-    );
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&base)?;
+    let (base, leaf) = state_dir(|name| std::env::var_os(name), nix::unistd::getuid().as_raw());
+    DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
     let dir = base.join(leaf);
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     // In a shared temporary directory somebody else may have been there first.
     let owner = std::fs::symlink_metadata(&dir)?;
     if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other(format!(
-            "{}: belongs to another user",
-            dir.display()
-        )));
+        return Err(io::Error::other(format!("{}: belongs to another user", dir.display())));
     }
     let path = dir.join(file_name(mountpoint));
     let file = File::options()
@@ -99,20 +78,13 @@ fn open_default(mountpoint: &Path) -> io::Result<(PathBuf, File)> {
 
 /// The directory that must exist and the one of ours in it.
 fn state_dir(env: impl Fn(&str) -> Option<OsString>, uid: u32) -> (PathBuf, OsString) {
-    let absolute = |name: &str| {
-        env(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(state) = absolute("XDG_STATE_HOME") {
         (state, "weightfs".into())
     } else if let Some(home) = absolute("HOME") {
         (home.join(".local/state"), "weightfs".into())
     } else {
-        (
-            absolute("TMPDIR").unwrap_or_else(|| "/tmp".into()),
-            format!("weightfs-{uid}").into(),
-        )
+        (absolute("TMPDIR").unwrap_or_else(|| "/tmp".into()), format!("weightfs-{uid}").into())
     }
 }
 
@@ -122,13 +94,7 @@ fn file_name(mountpoint: &Path) -> OsString {
     let mut name: Vec<u8> = bytes
         .iter()
         .skip_while(|&&b| b == b'/')
-        .map(|&b| {
-            if b == b'/' || b.is_ascii_control() {
-                b'-'
-            } else {
-                b
-            }
-        })
+        .map(|&b| if b == b'/' || b.is_ascii_control() { b'-' } else { b })
         .collect();
     if name.len() > MAX_NAME {
         name.drain(..name.len() - MAX_NAME);
@@ -154,25 +120,13 @@ mod tests {
     fn the_state_directory_falls_back_in_order() {
         let env = |pairs: &'static [(&str, &str)]| {
             move |name: &str| {
-                pairs
-                    .iter()
-                    .find(|(key, _)| *key == name)
-                    .map(|(_, value)| OsString::from(value))
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
             }
         };
         for (pairs, want) in [
-            (
-                &[("XDG_STATE_HOME", "/s"), ("HOME", "/h")][..],
-                "/s/weightfs",
-            ),
-            (
-                &[("XDG_STATE_HOME", ""), ("HOME", "/h")],
-                "/h/.local/state/weightfs",
-            ),
-            (
-                &[("XDG_STATE_HOME", "rel"), ("TMPDIR", "/t")],
-                "/t/weightfs-7",
-            ),
+            (&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")][..], "/s/weightfs"),
+            (&[("XDG_STATE_HOME", ""), ("HOME", "/h")], "/h/.local/state/weightfs"),
+            (&[("XDG_STATE_HOME", "rel"), ("TMPDIR", "/t")], "/t/weightfs-7"),
             (&[], "/tmp/weightfs-7"),
         ] {
             let (base, leaf) = state_dir(env(pairs), 7);
@@ -182,11 +136,9 @@ mod tests {
 
     #[test]
     fn a_mount_point_becomes_one_safe_file_name() {
-        for (point, want) in [
-            ("/mnt/g", "mnt-g.log"),
-            ("/", "_.log"),
-            ("/.hidden/a\nb", "_.hidden-a-b.log"),
-        ] {
+        for (point, want) in
+            [("/mnt/g", "mnt-g.log"), ("/", "_.log"), ("/.hidden/a\nb", "_.hidden-a-b.log")]
+        {
             assert_eq!(file_name(Path::new(point)), want);
         }
         let long = format!("/{}", "x".repeat(4000));

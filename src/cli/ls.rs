@@ -45,19 +45,12 @@ fn write(opened: &Opened, out: &mut Out) -> Result<()> {
             tensor.dtype.name().to_owned(),
             shape(tensor.shape),
             size(tensor.extent.len),
-            if several {
-                Safe(file).to_string()
-            } else {
-                String::new()
-            },
+            if several { Safe(file).to_string() } else { String::new() },
         ]);
     }
     table.write(out, 0)?;
-    let files = if several {
-        format!(" in {}", plural(model.shards.len(), "file"))
-    } else {
-        String::new()
-    };
+    let files =
+        if several { format!(" in {}", plural(model.shards.len(), "file")) } else { String::new() };
     writeln!(
         out,
         "{}, {} parameters, {}{files}",

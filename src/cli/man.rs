@@ -50,43 +50,19 @@ pub(crate) const TREE: &[(&str, &str)] = &[
         "model.json",
         "What the model is: format, architecture, counts, dtypes, sources, seal, trust, warnings.",
     ),
-    (
-        "metadata.json",
-        "Every metadata key; long arrays appear as a reference to their own file.",
-    ),
+    ("metadata.json", "Every metadata key; long arrays appear as a reference to their own file."),
     (
         "metadata/KEY",
         "A string value, verbatim, no newline added. Any other value is metadata/KEY.json.",
     ),
-    (
-        "tensors/NAME.bin",
-        "The bytes of a tensor as stored, multi-byte numbers little-endian.",
-    ),
-    (
-        "tensors/NAME.json",
-        "Its name, dtype, shape, size, place in the source and checksums.",
-    ),
-    (
-        "tensors/NAME.npy",
-        "The same bytes as a NumPy file, where NumPy has the dtype.",
-    ),
-    (
-        "source/FILE",
-        "Each source file that holds tensors, whole and checked.",
-    ),
-    (
-        "source-names/SRC.bin",
-        "Links from stored names to tensors/, when a map is in force.",
-    ),
-    (
-        "SHA256SUMS",
-        "When sealed with SHA-256: digests that sha256sum -c accepts in the mount.",
-    ),
+    ("tensors/NAME.bin", "The bytes of a tensor as stored, multi-byte numbers little-endian."),
+    ("tensors/NAME.json", "Its name, dtype, shape, size, place in the source and checksums."),
+    ("tensors/NAME.npy", "The same bytes as a NumPy file, where NumPy has the dtype."),
+    ("source/FILE", "Each source file that holds tensors, whole and checked."),
+    ("source-names/SRC.bin", "Links from stored names to tensors/, when a map is in force."),
+    ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),
     ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
-    (
-        ".weightfs/status.json",
-        "What the daemon does and has met, live.",
-    ),
+    (".weightfs/status.json", "What the daemon does and has met, live."),
 ];
 
 const NAMES: &str = "In file names, /, %, control characters and invalid UTF-8 of a tensor's name are written as % and two \
@@ -98,10 +74,7 @@ const FILES: &[(&str, &str)] = &[
         "$XDG_CACHE_HOME/weightfs/seals/",
         "Seals of models in directories that are not writable (default ~/.cache).",
     ),
-    (
-        "$XDG_CACHE_HOME/weightfs/tofu/",
-        "Checksums of unsealed models, learnt when first read.",
-    ),
+    ("$XDG_CACHE_HOME/weightfs/tofu/", "Checksums of unsealed models, learnt when first read."),
     (
         "$XDG_STATE_HOME/weightfs/",
         "Logs of daemons (default ~/.local/state, without a home $TMPDIR).",
@@ -117,15 +90,9 @@ const ERRORS: &[(&str, &str)] = &[
         "EIO",
         "The bytes fail their checksum after retries, or the device failed. Everything before and after the bad chunk is served.",
     ),
-    (
-        "ESTALE",
-        "The source file was truncated or modified in place since it was mounted.",
-    ),
+    ("ESTALE", "The source file was truncated or modified in place since it was mounted."),
     ("EROFS", "Any attempt to change something."),
-    (
-        "ENOENT, ENAMETOOLONG",
-        "No such name, or one over 255 bytes.",
-    ),
+    ("ENOENT, ENAMETOOLONG", "No such name, or one over 255 bytes."),
     (
         "SIGBUS",
         "In programs that map a file: the page that was touched is bad. weightfs verify checks a model beforehand.",
@@ -134,10 +101,7 @@ const ERRORS: &[(&str, &str)] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("NO_COLOR", "No colours, even on a terminal."),
-    (
-        "NOTIFY_SOCKET",
-        "systemd's: told when the mount is ready and when it stops.",
-    ),
+    ("NOTIFY_SOCKET", "systemd's: told when the mount is ready and when it stops."),
     ("FUSERMOUNT_PATH", "The fusermount3 to use."),
     (
         "XDG_CACHE_HOME, XDG_STATE_HOME, HOME, TMPDIR",
@@ -146,23 +110,14 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 ];
 
 const EXAMPLES: &[(&str, &str)] = &[
-    (
-        "weightfs gemma.gguf /mnt/g",
-        "Mount a model; every tensor is a file in /mnt/g/tensors.",
-    ),
+    ("weightfs gemma.gguf /mnt/g", "Mount a model; every tensor is a file in /mnt/g/tensors."),
     (
         "weightfs seal gemma.gguf",
         "Seal it, so that every read is checked against what it was today.",
     ),
     ("weightfs verify gemma.gguf", "Check all of it now."),
-    (
-        "weightfs cat gemma.gguf token_embd.weight | sha256sum",
-        "One tensor without mounting.",
-    ),
-    (
-        "cat /mnt/g/metadata/tokenizer.chat_template",
-        "The chat template, byte for byte.",
-    ),
+    ("weightfs cat gemma.gguf token_embd.weight | sha256sum", "One tensor without mounting."),
+    ("cat /mnt/g/metadata/tokenizer.chat_template", "The chat template, byte for byte."),
     (
         "mount -t fuse.weightfs gemma.gguf /mnt/g -o seal=require,allow_other",
         "As root, through mount(8).",
@@ -177,11 +132,8 @@ const EXAMPLES: &[(&str, &str)] = &[
 fn render(out: &mut impl Write) -> io::Result<()> {
     let command = Cli::command();
     let source = format!("weightfs {}", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command.clone())
-        .title("WEIGHTFS")
-        .date("")
-        .source(source)
-        .manual("User Commands");
+    let man =
+        Man::new(command.clone()).title("WEIGHTFS").date("").source(source).manual("User Commands");
     man.render_title(out)?;
     man.render_name_section(out)?;
     section(out, "SYNOPSIS")?;
@@ -206,11 +158,7 @@ fn render(out: &mut impl Write) -> io::Result<()> {
         ],
     )?;
     for line in options::TABLE {
-        tagged(
-            out,
-            line.form,
-            &format!("{} Default: {}.", sentence(line.help), line.default),
-        )?;
+        tagged(out, line.form, &format!("{} Default: {}.", sentence(line.help), line.default))?;
     }
     section(out, "TREE")?;
     list(out, TREE)?;
@@ -221,10 +169,7 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     for (exit, meaning) in Exit::TABLE {
         tagged(out, &exit.code().to_string(), meaning)?;
     }
-    paragraphs(
-        out,
-        &["Of several models, the first of 1, 5, 3, 4 that occurred."],
-    )?;
+    paragraphs(out, &["Of several models, the first of 1, 5, 3, 4 that occurred."])?;
     section(out, "ERRORS")?;
     list(out, ERRORS)?;
     section(out, "ENVIRONMENT")?;
@@ -232,19 +177,13 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     section(out, "EXAMPLES")?;
     list(out, EXAMPLES)?;
     section(out, "SEE ALSO")?;
-    text(
-        out,
-        "mount.fuse3(8), fusermount3(1), mount(8), sha256sum(1)",
-    )
+    text(out, "mount.fuse3(8), fusermount3(1), mount(8), sha256sum(1)")
 }
 
 /// One command: what it is for, then its arguments as clap_mangen writes them.
 fn render_command(out: &mut impl Write, command: &clap::Command) -> io::Result<()> {
     writeln!(out, ".SS \"weightfs {}\"", escape(command.get_name()))?;
-    let about = command
-        .get_about()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     text(out, &sentence(&about))?;
     let mut rendered = Vec::new();
     Man::new(command.clone().disable_help_flag(true)).render_options_section(&mut rendered)?;
@@ -268,9 +207,7 @@ fn paragraphs(out: &mut impl Write, all: &[&str]) -> io::Result<()> {
 }
 
 fn list(out: &mut impl Write, entries: &[(&str, &str)]) -> io::Result<()> {
-    entries
-        .iter()
-        .try_for_each(|(tag, body)| tagged(out, tag, body))
+    entries.iter().try_for_each(|(tag, body)| tagged(out, tag, body))
 }
 
 fn tagged(out: &mut impl Write, tag: &str, body: &str) -> io::Result<()> {
@@ -281,11 +218,7 @@ fn tagged(out: &mut impl Write, tag: &str, body: &str) -> io::Result<()> {
 fn text(out: &mut impl Write, line: &str) -> io::Result<()> {
     let line = escape(line);
     // A dot or an apostrophe in front would be a request.
-    let guard = if line.starts_with(['.', '\'']) {
-        "\\&"
-    } else {
-        ""
-    };
+    let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
     writeln!(out, "{guard}{line}")
 }
 

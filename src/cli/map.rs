@@ -19,11 +19,8 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         out.flush()?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new([
-        ("STORED", Align::Left),
-        ("", Align::Left),
-        ("MOUNTED", Align::Left),
-    ]);
+    let mut table =
+        Table::new([("STORED", Align::Left), ("", Align::Left), ("MOUNTED", Align::Left)]);
     let (mut renamed, mut hidden) = (0, 0);
     for row in map_rows(model, catalog) {
         let stored = Safe(&row.stored.name).to_string();

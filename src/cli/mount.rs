@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted, Unmounter};
+use weightfs::seal;
 
 /// How often an idle mount looks at the clock, at most.
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -35,40 +36,39 @@ pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
     let point = mountpoint::prepare(&args.mountpoint)?;
     let log = start_log(&args, &options, ready.is_daemon(), &point)?;
     let opened = engine::open_for_mount(&args.model, &options)?;
-    let files = opened
-        .store
-        .sources()
-        .iter()
-        .flat_map(|s| [s.path(), s.canonical_path()]);
+    let files = opened.store.sources().iter().flat_map(|s| [s.path(), s.canonical_path()]);
     mountpoint::refuse_own_files(&point, files.chain([opened.entry.as_path()]))?;
     preflight::check(options.allow_other)?;
     let mount_options = mount_options(&opened, &options);
     let warnings = warnings(&opened, &args.model);
-    let fs = WeightFs::new(parts(opened, log.as_deref()))?;
+    let fs = Arc::new(WeightFs::new(parts(opened, log.as_deref()))?);
     unmount_on_panic(Arc::clone(&stage));
     if !stage.begin_mounting() {
         bail!("interrupted before anything was mounted");
     }
-    let mounted = fuse::mount(Arc::new(fs), &point, &mount_options)
+    let mounted = fuse::mount(Arc::clone(&fs), &point, &mount_options)
         .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
     if !stage.is_mounted(mounted.unmounter()) {
         bail!("interrupted: {} is unmounted again", point.display());
     }
-    let watcher = if options.auto_unmount {
-        Some(autounmount::watch(&point)?)
-    } else {
-        None
-    };
+    let watcher = if options.auto_unmount { Some(autounmount::watch(&point)?) } else { None };
     warnings.iter().for_each(|text| exit::say(text));
     std::env::set_current_dir("/").context("/")?;
-    ready
-        .announce()
-        .context("nobody waits for the mount any more: it is taken away again")?;
+    ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
+    keep_observed(&fs);
     // Held until here: its end tells the watcher to look for a dead mount.
     drop(watcher);
     log::info!("unmounted {}", point.display());
     Ok(Exit::Done)
+}
+
+/// Keeps what was learnt about an unsealed model for its next mount. Losing it loses no data.
+fn keep_observed(fs: &WeightFs) {
+    let Some(cache) = seal::cache_home() else { return };
+    if let Err(error) = fs.store().save_tofu(&cache.join("tofu")) {
+        log::warn!("what was seen of the model's bytes is not kept: {error}");
+    }
 }
 
 /// Waits until the mount is gone.
@@ -104,11 +104,7 @@ fn start_log(
     daemon: bool,
     point: &Path,
 ) -> Result<Option<PathBuf>> {
-    let usual = if args.debug {
-        log::LevelFilter::Debug
-    } else {
-        log::LevelFilter::Info
-    };
+    let usual = if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info };
     let level = options.log_level.unwrap_or(usual);
     logfile::start(options.log.as_deref(), level, daemon, point)
 }
@@ -125,10 +121,7 @@ fn parts(opened: Opened, log: Option<&Path>) -> Parts {
 }
 
 fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
-    let fsname = options
-        .fsname
-        .as_deref()
-        .unwrap_or(opened.entry.as_os_str());
+    let fsname = options.fsname.as_deref().unwrap_or(opened.entry.as_os_str());
     let cores = thread::available_parallelism().map_or(2, usize::from);
     MountOptions {
         fsname: fsname.to_string_lossy().into_owned(),
@@ -137,12 +130,8 @@ fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
         auto_unmount: false,
         threads: options.threads.unwrap_or(cores.clamp(2, 8)),
         cache: options.cache,
-        uid: options
-            .uid
-            .unwrap_or_else(|| nix::unistd::getuid().as_raw()),
-        gid: options
-            .gid
-            .unwrap_or_else(|| nix::unistd::getgid().as_raw()),
+        uid: options.uid.unwrap_or_else(|| nix::unistd::getuid().as_raw()),
+        gid: options.gid.unwrap_or_else(|| nix::unistd::getgid().as_raw()),
         // At most 0o777.
         umask: options.umask.unwrap_or(0) as u16,
     }
@@ -169,10 +158,8 @@ fn warnings(opened: &Opened, model: &Path) -> Vec<String> {
     match all[..] {
         [] => {}
         [only] => said.push(format!("{name}: {only}")),
-        _ => said.push(format!(
-            "{name}: {}, see model.json in the mount",
-            plural(all.len(), "warning")
-        )),
+        _ => said
+            .push(format!("{name}: {}, see model.json in the mount", plural(all.len(), "warning"))),
     }
     if all.len() > 1 {
         all.iter().for_each(|warning| log::warn!("{warning}"));
@@ -224,32 +211,30 @@ impl Stage {
 
 /// The thread that takes signals: the first unmounts, a second one ends at once.
 fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            let mut asked = false;
-            loop {
-                let signal = match signals.next() {
-                    Ok(signal) => signal,
-                    Err(error) => return log::error!("waiting for signals: {error}"),
-                };
-                if asked {
-                    log::warn!("{signal} again: ending at once, open files get errors");
-                    std::process::exit(Exit::Failed.code().into());
-                }
-                asked = true;
-                let mut state = stage.lock();
-                match &*state {
-                    State::Opening => std::process::exit(Exit::Failed.code().into()),
-                    State::Mounting | State::Interrupted => *state = State::Interrupted,
-                    State::Mounted(unmounter) => {
-                        let unmounter = unmounter.clone();
-                        drop(state);
-                        leave(&unmounter, &signal.to_string());
-                    }
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut asked = false;
+        loop {
+            let signal = match signals.next() {
+                Ok(signal) => signal,
+                Err(error) => return log::error!("waiting for signals: {error}"),
+            };
+            if asked {
+                log::warn!("{signal} again: ending at once, open files get errors");
+                std::process::exit(Exit::Failed.code().into());
+            }
+            asked = true;
+            let mut state = stage.lock();
+            match &*state {
+                State::Opening => std::process::exit(Exit::Failed.code().into()),
+                State::Mounting | State::Interrupted => *state = State::Interrupted,
+                State::Mounted(unmounter) => {
+                    let unmounter = unmounter.clone();
+                    drop(state);
+                    leave(&unmounter, &signal.to_string());
                 }
             }
-        })?;
+        }
+    })?;
     Ok(())
 }
 

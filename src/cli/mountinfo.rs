@@ -26,10 +26,7 @@ impl Mount {
 
 /// All mounts that this process sees, lower ones first.
 pub(crate) fn all() -> io::Result<Vec<Mount>> {
-    Ok(std::fs::read("/proc/self/mountinfo")?
-        .split(|&b| b == b'\n')
-        .filter_map(parse)
-        .collect())
+    Ok(std::fs::read("/proc/self/mountinfo")?.split(|&b| b == b'\n').filter_map(parse).collect())
 }
 
 /// The topmost mount on exactly `point`, an absolute path without symlinks.
@@ -45,12 +42,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     words.find(|word| *word == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(words.next()?)).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
-    Some(Mount {
-        device,
-        point: OsString::from_vec(point).into(),
-        kind,
-        source,
-    })
+    Some(Mount { device, point: OsString::from_vec(point).into(), kind, source })
 }
 
 /// The kernel writes space, tab, newline, backslash (and `#`) as three octal digits.
@@ -103,11 +95,7 @@ mod tests {
             ("ext4", "weightfs", false),
         ] {
             let line = format!("1 1 0:1 / /m rw - {kind} {source} rw");
-            assert_eq!(
-                parse(line.as_bytes()).unwrap().is_weightfs(),
-                ours,
-                "{line}"
-            );
+            assert_eq!(parse(line.as_bytes()).unwrap().is_weightfs(), ours, "{line}");
         }
     }
 

@@ -41,27 +41,17 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
 /// Makes the directory ready to be mounted on and returns its absolute path.
 pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
     let point = resolve(path).map_err(|error| {
-        let missing = error
-            .downcast_ref::<io::Error>()
-            .is_some_and(|e| e.kind() == io::ErrorKind::NotFound);
+        let missing =
+            error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::NotFound);
         if missing {
-            anyhow!(
-                "{}: there is no such directory to mount on (mkdir {0})",
-                path.display()
-            )
+            anyhow!("{}: there is no such directory to mount on (mkdir {0})", path.display())
         } else {
             error
         }
     })?;
     clear_dead(&point)?;
-    if !std::fs::metadata(&point)
-        .with_context(|| point.display().to_string())?
-        .is_dir()
-    {
-        bail!(
-            "{}: not a directory: a model is mounted on a directory",
-            point.display()
-        );
+    if !std::fs::metadata(&point).with_context(|| point.display().to_string())?.is_dir() {
+        bail!("{}: not a directory: a model is mounted on a directory", point.display());
     }
     if let Some(mount) = mountinfo::top_at(&point)?
         && mount.is_weightfs()
@@ -89,10 +79,7 @@ fn clear_dead(point: &Path) -> Result<()> {
             Some(mount) if mount.is_weightfs() => {}
             other => {
                 let kind = other.map_or("unknown".into(), |mount| mount.kind);
-                bail!(
-                    "{}: a dead mount of type {kind} is in the way\n{by_hand}",
-                    point.display()
-                );
+                bail!("{}: a dead mount of type {kind} is in the way\n{by_hand}", point.display());
             }
         }
         umount::unmount(point, true).map_err(|refused| {
@@ -110,10 +97,7 @@ fn clear_dead(point: &Path) -> Result<()> {
             point.display()
         ));
     }
-    bail!(
-        "{}: more than {MAX_DEAD} dead mounts lie on top of each other",
-        point.display()
-    )
+    bail!("{}: more than {MAX_DEAD} dead mounts lie on top of each other", point.display())
 }
 
 /// Refuses a mount that would hide the model's own files. `files` are absolute paths, as named
@@ -141,9 +125,7 @@ mod tests {
     fn a_directory_above_the_model_is_refused_and_one_beside_it_is_not() {
         let file = Path::new("/models/g/gemma.gguf");
         for point in ["/", "/models", "/models/g"] {
-            let text = refuse_own_files(Path::new(point), [file])
-                .unwrap_err()
-                .to_string();
+            let text = refuse_own_files(Path::new(point), [file]).unwrap_err().to_string();
             assert!(text.contains("gemma.gguf"), "{text}");
         }
         for point in ["/models/g/mnt", "/models/gem", "/mnt"] {
@@ -156,12 +138,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plain");
         std::fs::write(&file, "").unwrap();
-        assert!(
-            prepare(&file)
-                .unwrap_err()
-                .to_string()
-                .contains("plain: not a directory")
-        );
+        assert!(prepare(&file).unwrap_err().to_string().contains("plain: not a directory"));
         let text = prepare(&dir.path().join("none")).unwrap_err().to_string();
         assert!(text.contains("none: there is no such directory"), "{text}");
     }

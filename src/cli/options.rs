@@ -78,9 +78,8 @@ pub(crate) struct Options {
 
 /// Words of mount(8) that mean nothing here; the mount is read-only whatever they say. Those in
 /// the second list have an opposite that begins with `no`.
-const IGNORED: &[&str] = &[
-    "ro", "rw", "sync", "async", "silent", "loud", "defaults", "nofail", "_netdev",
-];
+const IGNORED: &[&str] =
+    &["ro", "rw", "sync", "async", "silent", "loud", "defaults", "nofail", "_netdev"];
 const IGNORED_WITH_OPPOSITE: &[&str] = &[
     "dev",
     "suid",
@@ -102,15 +101,8 @@ const IGNORED_WITH_OPPOSITE: &[&str] = &[
     "owner",
 ];
 /// Words with a value that mean nothing here.
-const IGNORED_WITH_VALUE: &[&str] = &[
-    "subtype",
-    "max_read",
-    "comment",
-    "context",
-    "fscontext",
-    "defcontext",
-    "rootcontext",
-];
+const IGNORED_WITH_VALUE: &[&str] =
+    &["subtype", "max_read", "comment", "context", "fscontext", "defcontext", "rootcontext"];
 
 /// Why a word of `-o` was refused.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -122,11 +114,7 @@ pub(crate) enum OptionError {
     #[error("-o {name}: takes no value, found {value:?}")]
     Value { name: String, value: String },
     #[error("-o {name}={value}: {expected}")]
-    Bad {
-        name: String,
-        value: String,
-        expected: String,
-    },
+    Bad { name: String, value: String, expected: String },
 }
 
 /// Applies one `-o` argument, words separated by commas.
@@ -145,9 +133,7 @@ impl Options {
     /// Applies one option, the value as it is.
     pub(crate) fn apply(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), OptionError> {
         let Ok(name) = std::str::from_utf8(name) else {
-            return Err(OptionError::Unknown(
-                String::from_utf8_lossy(name).into_owned(),
-            ));
+            return Err(OptionError::Unknown(String::from_utf8_lossy(name).into_owned()));
         };
         let word = Word { name, value };
         match name {
@@ -254,14 +240,8 @@ mod tests {
         let cases: Vec<(&str, Options)> = vec![
             ("", Options::default()),
             ("map=hf", with(|o| o.map = vec!["hf".into()])),
-            (
-                "map=a,map=b",
-                with(|o| o.map = vec!["a".into(), "b".into()]),
-            ),
-            (
-                "like=/x/r.gguf",
-                with(|o| o.like = Some("/x/r.gguf".into())),
-            ),
+            ("map=a,map=b", with(|o| o.map = vec!["a".into(), "b".into()])),
+            ("like=/x/r.gguf", with(|o| o.like = Some("/x/r.gguf".into()))),
             ("dtype=bf16", with(|o| o.dtype = Some(HfDtype::Bf16))),
             ("dtype=f16", with(|o| o.dtype = Some(HfDtype::F16))),
             ("dtype=f32", with(|o| o.dtype = Some(HfDtype::F32))),
@@ -272,15 +252,9 @@ mod tests {
             ("seal=auto", Options::default()),
             ("seal=require", with(|o| o.seal = SealChoice::Require)),
             ("seal=none", with(|o| o.seal = SealChoice::None)),
-            (
-                "seal=./none",
-                with(|o| o.seal = SealChoice::File("./none".into())),
-            ),
+            ("seal=./none", with(|o| o.seal = SealChoice::File("./none".into()))),
             ("on_corruption=eio", Options::default()),
-            (
-                "on_corruption=log",
-                with(|o| o.on_corruption = OnCorruption::Log),
-            ),
+            ("on_corruption=log", with(|o| o.on_corruption = OnCorruption::Log)),
             ("io=auto", Options::default()),
             ("io=mmap", with(|o| o.io = IoMode::Mmap)),
             ("io=pread", with(|o| o.io = IoMode::Pread)),
@@ -291,24 +265,12 @@ mod tests {
             ("threads=4", with(|o| o.threads = Some(4))),
             ("allow_other", with(|o| o.allow_other = true)),
             ("auto_unmount", with(|o| o.auto_unmount = true)),
-            (
-                "uid=1000,gid=0",
-                with(|o| (o.uid, o.gid) = (Some(1000), Some(0))),
-            ),
+            ("uid=1000,gid=0", with(|o| (o.uid, o.gid) = (Some(1000), Some(0)))),
             ("umask=077", with(|o| o.umask = Some(0o77))),
             ("umask=0", with(|o| o.umask = Some(0))),
-            (
-                "fsname=my model",
-                with(|o| o.fsname = Some("my model".into())),
-            ),
-            (
-                "log=/var/log/w.log",
-                with(|o| o.log = Some("/var/log/w.log".into())),
-            ),
-            (
-                "log_level=debug",
-                with(|o| o.log_level = Some(log::LevelFilter::Debug)),
-            ),
+            ("fsname=my model", with(|o| o.fsname = Some("my model".into()))),
+            ("log=/var/log/w.log", with(|o| o.log = Some("/var/log/w.log".into()))),
+            ("log_level=debug", with(|o| o.log_level = Some(log::LevelFilter::Debug))),
         ];
         for (list, want) in cases {
             assert_eq!(parse(list).as_ref(), Ok(&want), "{list}");
@@ -317,24 +279,15 @@ mod tests {
 
     #[test]
     fn set_takes_json_or_a_file() {
-        let json = |key: &str, value| Override {
-            key: key.into(),
-            value: SetValue::Json(value),
-        };
+        let json = |key: &str, value| Override { key: key.into(), value: SetValue::Json(value) };
         for (list, want) in [
             ("set=a.b=3", json("a.b", serde_json::json!(3))),
             (r#"set=a="x=y""#, json("a", serde_json::json!("x=y"))),
             (r"set=a=[1\,2]", json("a", serde_json::json!([1, 2]))),
-            (
-                "set=a=18446744073709551615",
-                json("a", serde_json::json!(u64::MAX)),
-            ),
+            ("set=a=18446744073709551615", json("a", serde_json::json!(u64::MAX))),
             (
                 "set=a=@t.jinja",
-                Override {
-                    key: "a".into(),
-                    value: SetValue::File("t.jinja".into()),
-                },
+                Override { key: "a".into(), value: SetValue::File("t.jinja".into()) },
             ),
         ] {
             assert_eq!(parse(list).unwrap().set, [want], "{list}");
@@ -418,10 +371,7 @@ mod tests {
 
     #[test]
     fn values_may_hold_commas_backslashes_and_any_bytes() {
-        assert_eq!(
-            parse(r"log=/a\,b\\c").unwrap().log.unwrap(),
-            Path::new(r"/a,b\c")
-        );
+        assert_eq!(parse(r"log=/a\,b\\c").unwrap().log.unwrap(), Path::new(r"/a,b\c"));
         let mut options = Options::default();
         parse_list(&mut options, OsStr::from_bytes(b"seal=/\xff.json,ro")).unwrap();
         assert_eq!(
@@ -441,11 +391,8 @@ mod tests {
                     "KEY=@FILE" => "k=@f",
                     other => other,
                 };
-                let word = if value.is_empty() {
-                    name.to_owned()
-                } else {
-                    format!("{name}={value}")
-                };
+                let word =
+                    if value.is_empty() { name.to_owned() } else { format!("{name}={value}") };
                 parse(&word).unwrap();
             }
         }

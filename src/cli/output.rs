@@ -71,15 +71,7 @@ impl Out {
 
     /// A bar for a share between 0 and 1; any share above nothing shows.
     pub(crate) fn bar(&self, share: f64, columns: usize) -> String {
-        bar(
-            share,
-            columns,
-            if self.blocks {
-                ("\u{2588}", "\u{2591}")
-            } else {
-                ("#", ".")
-            },
-        )
+        bar(share, columns, if self.blocks { ("\u{2588}", "\u{2591}") } else { ("#", ".") })
     }
 
     /// A JSON document: 2 spaces of indentation, a newline at its end.
@@ -103,15 +95,11 @@ fn is_set(name: &str) -> bool {
 }
 
 fn is_utf8_locale() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .find(|name| is_set(name));
-    locale
-        .and_then(|name| std::env::var(name).ok())
-        .is_some_and(|value| {
-            let value = value.to_ascii_lowercase();
-            value.contains("utf-8") || value.contains("utf8")
-        })
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find(|name| is_set(name));
+    locale.and_then(|name| std::env::var(name).ok()).is_some_and(|value| {
+        let value = value.to_ascii_lowercase();
+        value.contains("utf-8") || value.contains("utf8")
+    })
 }
 
 fn bar(share: f64, columns: usize, (full, empty): (&str, &str)) -> String {
@@ -126,13 +114,9 @@ mod tests {
 
     #[test]
     fn a_small_share_still_shows_and_a_bar_never_overflows() {
-        for (share, want) in [
-            (0.0, "...."),
-            (0.001, "#..."),
-            (0.5, "##.."),
-            (1.5, "####"),
-            (f64::NAN, "...."),
-        ] {
+        for (share, want) in
+            [(0.0, "...."), (0.001, "#..."), (0.5, "##.."), (1.5, "####"), (f64::NAN, "....")]
+        {
             assert_eq!(bar(share, 4, ("#", ".")), want);
         }
     }

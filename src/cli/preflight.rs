@@ -79,9 +79,7 @@ fn may_mount() -> bool {
 
 /// A hexadecimal mask of /proc/PID/status.
 pub(crate) fn status_mask(status: &str, name: &str) -> Option<u64> {
-    let value = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     u64::from_str_radix(value.trim(), 16).ok()
 }
 
@@ -126,24 +124,14 @@ mod tests {
             assert!(text.lines().count() <= 4, "{text}");
         }
         let text = mount_cure("mount: Operation not permitted (os error 1)");
-        assert!(
-            text.contains("SYS_ADMIN") && text.lines().count() <= 4,
-            "{text}"
-        );
+        assert!(text.contains("SYS_ADMIN") && text.lines().count() <= 4, "{text}");
         assert_eq!(mount_cure("no such device"), "no such device");
     }
 
     #[test]
     fn the_line_in_fuse_conf_counts_only_by_itself() {
-        assert!(has_user_allow_other(
-            "# x\n  user_allow_other \nmount_max = 1\n"
-        ));
-        for config in [
-            "",
-            "#user_allow_other",
-            "user_allow_other = 1",
-            "no user_allow_other",
-        ] {
+        assert!(has_user_allow_other("# x\n  user_allow_other \nmount_max = 1\n"));
+        for config in ["", "#user_allow_other", "user_allow_other = 1", "no user_allow_other"] {
             assert!(!has_user_allow_other(config), "{config}");
         }
     }

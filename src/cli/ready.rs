@@ -23,10 +23,7 @@ impl Ready {
 
     /// In a daemon: the parent waits as well.
     pub(crate) fn with_waiter(self, waiter: Waiter) -> Ready {
-        Ready {
-            waiter: Some(waiter),
-            ..self
-        }
+        Ready { waiter: Some(waiter), ..self }
     }
 
     /// Whether we go to the background once ready.
@@ -36,10 +33,7 @@ impl Ready {
 
     /// Tells everybody. An error means that the parent, who alone must know, is gone.
     pub(crate) fn announce(self) -> io::Result<()> {
-        notify(&format!(
-            "READY=1\nMAINPID={}\nSTATUS=mounted",
-            std::process::id()
-        ));
+        notify(&format!("READY=1\nMAINPID={}\nSTATUS=mounted", std::process::id()));
         if let Some(fd) = self.fd
             && let Err(error) = File::from(fd).write_all(b"READY=1\n")
         {

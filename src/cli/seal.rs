@@ -15,9 +15,7 @@ use weightfs::source::IoMode;
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     if args.output.is_some() && args.models.len() > 1 {
-        return Err(Failure::usage(
-            "--output names one file, but several models were given",
-        ));
+        return Err(Failure::usage("--output names one file, but several models were given"));
     }
     let mut out = Out::new();
     let mut ends = Vec::new();
@@ -38,14 +36,8 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     };
     let report = {
         let bar = Progress::new(model, bytes_of(&loaded));
-        seal::create(
-            &loaded.model,
-            &loaded.sources,
-            &loaded.entry,
-            &options,
-            &|done| bar.set(done),
-        )
-        .map_err(engine::seal_error)?
+        seal::create(&loaded.model, &loaded.sources, &loaded.entry, &options, &|done| bar.set(done))
+            .map_err(engine::seal_error)?
     };
     if report.outcome == Outcome::Kept {
         check_kept(&loaded, &report, model)?;
@@ -63,10 +55,9 @@ fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> 
     let bar = Progress::new(model, bytes_of(loaded));
     let (model, sources) = (&loaded.model, &loaded.sources);
     let kept = Seal::load(&report.path, model, sources).map_err(engine::seal_error)?;
-    let found = seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| {
-        bar.set(done)
-    })
-    .map_err(engine::seal_error)?;
+    let found =
+        seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
+            .map_err(engine::seal_error)?;
     if found.is_good() {
         return Ok(());
     }

@@ -46,26 +46,13 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     };
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     table.row(["state".into(), out.ink(ink, &state).into_owned()]);
-    table.row([
-        "checks".into(),
-        format!("verify={}, trust {}", word("verify"), word("trust")),
-    ]);
-    table.row([
-        "up for".into(),
-        duration(status["uptime_seconds"].as_f64().unwrap_or(0.0)),
-    ]);
+    table.row(["checks".into(), format!("verify={}, trust {}", word("verify"), word("trust"))]);
+    table.row(["up for".into(), duration(status["uptime_seconds"].as_f64().unwrap_or(0.0))]);
     table.row([
         "served".into(),
-        format!(
-            "{} in {} reads",
-            size(number("bytes_served")),
-            count(number("reads"))
-        ),
+        format!("{} in {} reads", size(number("bytes_served")), count(number("reads"))),
     ]);
-    table.row([
-        "checked".into(),
-        format!("{} chunks", count(number("chunks_checked"))),
-    ]);
+    table.row(["checked".into(), format!("{} chunks", count(number("chunks_checked")))]);
     table.row([
         "met".into(),
         format!(
@@ -79,11 +66,7 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     if changed.as_bool() == Some(true) || changed.as_u64().is_some_and(|n| n > 0) {
         table.row([
             "source".into(),
-            out.ink(
-                Ink::Bad,
-                "changed since it was mounted: reads fail with ESTALE",
-            )
-            .into_owned(),
+            out.ink(Ink::Bad, "changed since it was mounted: reads fail with ESTALE").into_owned(),
         ]);
     }
     table.row(["memory".into(), size(number("rss_bytes"))]);
@@ -107,15 +90,13 @@ fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
         ("FOUND", Align::Left),
     ]);
     for chunk in bad {
-        table.row(
-            ["tensor", "chunk", "source_offset", "expected", "found"].map(|key| {
-                match &chunk[key] {
-                    Json::Null => "(header)".into(),
-                    Json::String(text) => Safe(text.as_bytes()).to_string(),
-                    other => other.to_string(),
-                }
-            }),
-        );
+        table.row(["tensor", "chunk", "source_offset", "expected", "found"].map(
+            |key| match &chunk[key] {
+                Json::Null => "(header)".into(),
+                Json::String(text) => Safe(text.as_bytes()).to_string(),
+                other => other.to_string(),
+            },
+        ));
     }
     table.write(out, 2)
 }

@@ -41,11 +41,7 @@ impl<const N: usize> Table<N> {
     /// without any text takes no room.
     pub(crate) fn write(&self, out: &mut Out, indent: usize) -> io::Result<()> {
         let widths: [usize; N] = std::array::from_fn(|i| {
-            let cells = self
-                .rows
-                .iter()
-                .map(|row| width(&row[i]))
-                .filter(|&w| w <= MAX_COLUMN);
+            let cells = self.rows.iter().map(|row| width(&row[i])).filter(|&w| w <= MAX_COLUMN);
             cells.max().unwrap_or(0).max(width(self.titles[i]))
         });
         if self.titles.iter().any(|title| !title.is_empty()) {
@@ -80,11 +76,7 @@ fn width(cell: &str) -> usize {
     let first = pieces.next().map_or(0, text::width);
     first
         + pieces
-            .map(|piece| {
-                piece
-                    .split_once('m')
-                    .map_or(0, |(_, rest)| text::width(rest))
-            })
+            .map(|piece| piece.split_once('m').map_or(0, |(_, rest)| text::width(rest)))
             .sum::<usize>()
 }
 
@@ -105,10 +97,7 @@ mod tests {
         table.row(["x".repeat(100), "12 B".into()]);
         let widths = [4, 4];
         assert_eq!(table.line(&widths, ["NAME", "SIZE"], 2), "  NAME  SIZE");
-        assert_eq!(
-            table.line(&widths, ["\u{4f60}\u{597d}", "1 B"], 2),
-            "  \u{4f60}\u{597d}   1 B"
-        );
+        assert_eq!(table.line(&widths, ["\u{4f60}\u{597d}", "1 B"], 2), "  \u{4f60}\u{597d}   1 B");
         assert_eq!(
             table.line(&widths, [&"x".repeat(100), "12 B"], 0),
             format!("{}  12 B", "x".repeat(100))

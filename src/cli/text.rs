@@ -60,18 +60,12 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
 
 /// Bytes for people, in powers of two: `0 B`, `512 B`, `1.5 KiB`, `170.0 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
-    scaled(
-        bytes,
-        1024.0,
-        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
-    )
+    scaled(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
 /// A count for people, in powers of ten: `999`, `268.1 M`, `1.2 T`.
 pub(crate) fn count(n: u64) -> String {
-    scaled(n, 1000.0, &["", "k", "M", "B", "T", "P", "E"])
-        .trim_end()
-        .to_owned()
+    scaled(n, 1000.0, &["", "k", "M", "B", "T", "P", "E"]).trim_end().to_owned()
 }
 
 fn scaled(n: u64, step: f64, units: &[&str]) -> String {
@@ -82,11 +76,7 @@ fn scaled(n: u64, step: f64, units: &[&str]) -> String {
         value /= step;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{n} {}", units[0])
-    } else {
-        format!("{value:.1} {}", units[unit])
-    }
+    if unit == 0 { format!("{n} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
 /// `n noun` or `n nouns`.
@@ -145,10 +135,7 @@ mod tests {
     fn cutting_counts_columns_not_bytes() {
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abcdefg", 6), "abc...");
-        assert_eq!(
-            cut("\u{4f60}\u{597d}\u{4f60}\u{597d}", 7),
-            "\u{4f60}\u{597d}..."
-        );
+        assert_eq!(cut("\u{4f60}\u{597d}\u{4f60}\u{597d}", 7), "\u{4f60}\u{597d}...");
     }
 
     #[test]

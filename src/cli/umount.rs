@@ -51,22 +51,14 @@ pub(crate) enum Refused {
 /// Unmounts what is mounted on `point`: by the system call, which only root may use; as the
 /// mount's owner through fusermount3; at last by umount(8).
 pub(crate) fn unmount(point: &Path, lazy: bool) -> Result<(), Refused> {
-    let flags = if lazy {
-        MntFlags::MNT_DETACH
-    } else {
-        MntFlags::empty()
-    };
+    let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
     match umount2(point, flags | MntFlags::UMOUNT_NOFOLLOW) {
         Ok(()) => return Ok(()),
         Err(Errno::EBUSY) => return Err(Refused::Busy),
         Err(Errno::EPERM) => {}
         Err(error) => return Err(Refused::Other(error.desc().to_owned())),
     }
-    let helper: &[&str] = if lazy {
-        &["-u", "-z", "--"]
-    } else {
-        &["-u", "--"]
-    };
+    let helper: &[&str] = if lazy { &["-u", "-z", "--"] } else { &["-u", "--"] };
     let umount: &[&str] = if lazy { &["-l", "--"] } else { &["--"] };
     let mut said = Vec::new();
     for (program, args) in [

@@ -91,11 +91,7 @@ struct Verdict {
 
 impl Verdict {
     fn exit(&self) -> Exit {
-        if self.bad.is_empty() {
-            Exit::Done
-        } else {
-            Exit::Damage
-        }
+        if self.bad.is_empty() { Exit::Done } else { Exit::Damage }
     }
 
     fn complain(&self, model: &Path) {
@@ -133,14 +129,11 @@ fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
     };
     let (model, sources) = (&loaded.model, &loaded.sources);
     let seal = Seal::load(&path, model, sources).map_err(engine::seal_error)?;
-    let report = seal::verify(model, sources, &seal, VerifyOptions::default(), &|done| {
-        bar.set(done)
-    })
-    .map_err(engine::seal_error)?;
+    let report =
+        seal::verify(model, sources, &seal, VerifyOptions::default(), &|done| bar.set(done))
+            .map_err(engine::seal_error)?;
     let bad = report.bad.into_iter().map(|bad| Bad {
-        tensor: bad
-            .tensor
-            .map(|i| lossy(&model.tensors[i as usize].name).into_owned()),
+        tensor: bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned()),
         place: bad.part.kind(),
         chunk: bad.chunk,
         file: lossy(&model.shards[bad.shard as usize].file).into_owned(),
@@ -149,16 +142,9 @@ fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
         expected: bad.expected,
         found: bad.found,
     });
-    let checked = format!(
-        "{}, {}",
-        plural(report.chunks as usize, "chunk"),
-        size(bytes_of(loaded))
-    );
-    Ok(Verdict {
-        bad: bad.collect(),
-        more: report.more,
-        checked,
-    })
+    let checked =
+        format!("{}, {}", plural(report.chunks as usize, "chunk"), size(bytes_of(loaded)));
+    Ok(Verdict { bad: bad.collect(), more: report.more, checked })
 }
 
 /// Whole files against a list: `sha256sum`'s, with the names that the files have.
@@ -208,18 +194,9 @@ fn by_digest(
     let mut bad = Vec::new();
     if found != *expected {
         contradict(loaded, expected, &found)?;
-        bad.push(whole_file(
-            &loaded.model.shards[0].file,
-            source.len(),
-            expected,
-            &found,
-        ));
+        bad.push(whole_file(&loaded.model.shards[0].file, source.len(), expected, &found));
     }
-    Ok(Verdict {
-        bad,
-        more: 0,
-        checked: format!("1 file, {}", size(source.len())),
-    })
+    Ok(Verdict { bad, more: 0, checked: format!("1 file, {}", size(source.len())) })
 }
 
 /// A file that is not what was expected but is what its seal says: two sources that are both
@@ -310,9 +287,7 @@ fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
         table.row([
             bad.tensor
                 .as_ref()
-                .map_or(format!("({})", bad.place), |name| {
-                    Safe(name.as_bytes()).to_string()
-                }),
+                .map_or(format!("({})", bad.place), |name| Safe(name.as_bytes()).to_string()),
             bad.chunk.map_or("-".into(), |chunk| chunk.to_string()),
             Safe(bad.file.as_bytes()).to_string(),
             bad.offset.to_string(),

@@ -92,11 +92,7 @@ impl<'a> Cursor<'a> {
     fn need(&self, bytes: u64) -> Result<(), ReadError> {
         let left = self.left();
         if bytes > left {
-            return Err(ReadError::PastEnd {
-                offset: self.position,
-                need: bytes,
-                left,
-            });
+            return Err(ReadError::PastEnd { offset: self.position, need: bytes, left });
         }
         Ok(())
     }
@@ -109,9 +105,7 @@ impl<'a> Cursor<'a> {
         }
         self.need(N as u64)?;
         self.refill()?;
-        let found = self
-            .peek::<N>()
-            .expect("the window was filled from here on");
+        let found = self.peek::<N>().expect("the window was filled from here on");
         self.position = self.position.saturating_add(N as u64);
         Ok(found)
     }
@@ -137,15 +131,10 @@ impl<'a> Cursor<'a> {
         within("bytes of header to read", self.copied, self.may_copy)?;
         self.window.resize(size, 0);
         self.window_at = self.position;
-        self.file
-            .read_at(self.position, &mut self.window)
-            .map_err(|source| {
-                self.window.clear();
-                ReadError::Io {
-                    offset: self.position,
-                    source,
-                }
-            })
+        self.file.read_at(self.position, &mut self.window).map_err(|source| {
+            self.window.clear();
+            ReadError::Io { offset: self.position, source }
+        })
     }
 
     /// Copies `len` bytes out; the caller has bounded `len`.
@@ -153,10 +142,7 @@ impl<'a> Cursor<'a> {
         self.need(len)?;
         let len_here = usize::try_from(len).expect("bounded by the caller");
         out.clear();
-        let from = self
-            .position
-            .checked_sub(self.window_at)
-            .and_then(|n| usize::try_from(n).ok());
+        let from = self.position.checked_sub(self.window_at).and_then(|n| usize::try_from(n).ok());
         let held = from
             .and_then(|from| Some(from..from.checked_add(len_here)?))
             .and_then(|range| self.window.get(range));
@@ -171,10 +157,7 @@ impl<'a> Cursor<'a> {
             out.resize(len_here, 0);
             self.file
                 .read_at(self.position, out)
-                .map_err(|source| ReadError::Io {
-                    offset: self.position,
-                    source,
-                })?;
+                .map_err(|source| ReadError::Io { offset: self.position, source })?;
         }
         self.position = self.position.saturating_add(len);
         Ok(())
@@ -201,28 +184,17 @@ impl<'a> Cursor<'a> {
     /// A length, count or dimension: u64, or u32 in the narrow encoding.
     #[inline]
     pub(crate) fn size(&mut self) -> Result<u64, ReadError> {
-        if self.encoding.wide {
-            self.u64()
-        } else {
-            self.u32().map(u64::from)
-        }
+        if self.encoding.wide { self.u64() } else { self.u32().map(u64::from) }
     }
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects
-)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    const LITTLE: Encoding = Encoding {
-        order: ByteOrder::Little,
-        wide: true,
-    };
+    const LITTLE: Encoding = Encoding { order: ByteOrder::Little, wide: true };
 
     /// A file that is its own offsets, without bytes in memory, and notes what is read.
     struct Counting {
@@ -250,10 +222,7 @@ mod tests {
         let mut c = Cursor::new(&bytes, 0, 40, LITTLE, 1 << 20);
         assert_eq!(c.u32().unwrap(), 0x0403_0201);
         assert_eq!(c.size().unwrap(), 0x0c0b_0a09_0807_0605);
-        c.set_encoding(Encoding {
-            order: ByteOrder::Big,
-            wide: false,
-        });
+        c.set_encoding(Encoding { order: ByteOrder::Big, wide: false });
         assert_eq!(c.size().unwrap(), 0x0d0e_0f10);
         assert_eq!(c.u64().unwrap(), 0x1112_1314_1516_1718);
         assert_eq!(c.array::<2>().unwrap(), [0x19, 0x1a]);
@@ -277,10 +246,7 @@ mod tests {
 
     #[test]
     fn skips_read_nothing_and_sequences_read_in_large_pieces() {
-        let file = Counting {
-            len: 1 << 40,
-            reads: RefCell::default(),
-        };
+        let file = Counting { len: 1 << 40, reads: RefCell::default() };
         let mut c = Cursor::new(&file, 0, u64::MAX, LITTLE, 1 << 30);
         c.skip(8 << 30).unwrap();
         assert_eq!(c.u64().unwrap(), 1 << 30);
@@ -295,10 +261,7 @@ mod tests {
 
     #[test]
     fn jumps_cost_a_page_each_and_are_counted() {
-        let file = Counting {
-            len: 1 << 40,
-            reads: RefCell::default(),
-        };
+        let file = Counting { len: 1 << 40, reads: RefCell::default() };
         let mut c = Cursor::new(&file, 0, 1 << 40, LITTLE, 100 << 12);
         let mut n = 0;
         let e = loop {
@@ -309,18 +272,12 @@ mod tests {
             n += 1;
         };
         assert_eq!(n, 100);
-        assert_eq!(
-            e,
-            "bytes of header to read: 413696 is over the limit of 409600"
-        );
+        assert_eq!(e, "bytes of header to read: 413696 is over the limit of 409600");
     }
 
     #[test]
     fn bytes_come_whole_across_the_window() {
-        let file = Counting {
-            len: 1 << 20,
-            reads: RefCell::default(),
-        };
+        let file = Counting { len: 1 << 20, reads: RefCell::default() };
         for (start, len) in [(0, 1), (4090, 20), (5, 4096), (8, 300_000), (100, 0)] {
             let mut c = Cursor::new(&file, 0, 1 << 20, LITTLE, 1 << 30);
             c.u32().unwrap();

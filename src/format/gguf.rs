@@ -55,10 +55,7 @@ pub struct GgufFile {
 impl GgufFile {
     /// The value of a metadata key.
     pub fn meta(&self, key: &str) -> Option<&Value> {
-        self.metadata
-            .iter()
-            .find(|m| *m.key == *key.as_bytes())
-            .map(|m| &m.value)
+        self.metadata.iter().find(|m| *m.key == *key.as_bytes()).map(|m| &m.value)
     }
 
     /// Says which file of a set this is.
@@ -106,24 +103,12 @@ pub fn parse_known(
     let mut cursor = start(file, limits);
     let header = header(&mut cursor)?;
     let skipped = tensor_infos.saturating_sub(cursor.position());
-    cursor
-        .skip(skipped)
-        .map_err(|e| GgufError::reading("the metadata", e))?;
-    finish(
-        cursor,
-        header,
-        metadata,
-        file.len(),
-        limits,
-        Budget::new(limits),
-    )
+    cursor.skip(skipped).map_err(|e| GgufError::reading("the metadata", e))?;
+    finish(cursor, header, metadata, file.len(), limits, Budget::new(limits))
 }
 
 fn start<'a>(file: &'a dyn ReadAt, limits: &Limits) -> Cursor<'a> {
-    let encoding = Encoding {
-        order: ByteOrder::Little,
-        wide: true,
-    };
+    let encoding = Encoding { order: ByteOrder::Little, wide: true };
     Cursor::new(file, 0, file.len(), encoding, limits.header_bytes)
 }
 
@@ -157,9 +142,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
     let reading = |e| GgufError::reading("the GGUF header", e);
     let magic: [u8; 4] = cursor.array().map_err(reading)?;
     if magic != *b"GGUF" {
-        return Err(GgufError::Magic {
-            found: magic.into(),
-        });
+        return Err(GgufError::Magic { found: magic.into() });
     }
     let version: [u8; 4] = cursor.array().map_err(reading)?;
     // Versions are small, so the half that is not zero tells the order of bytes.
@@ -171,22 +154,12 @@ fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
         _ => (ByteOrder::Little, "", little),
     };
     if !(1..=3).contains(&version) {
-        return Err(GgufError::Version {
-            order: named,
-            version,
-        });
+        return Err(GgufError::Version { order: named, version });
     }
-    cursor.set_encoding(Encoding {
-        order,
-        wide: version > 1,
-    });
+    cursor.set_encoding(Encoding { order, wide: version > 1 });
     let tensors = cursor.size().map_err(reading)?;
     let keys = cursor.size().map_err(reading)?;
-    Ok(Header {
-        version,
-        tensors,
-        keys,
-    })
+    Ok(Header { version, tensors, keys })
 }
 
 /// Believes a count once so many records of at least `least` bytes fit what is left.
@@ -206,13 +179,7 @@ fn counted(
             (_, true) => 16,
             (_, false) => 12,
         };
-        return Err(GgufError::Count {
-            what: what.into(),
-            count,
-            offset,
-            need,
-            left,
-        });
+        return Err(GgufError::Count { what: what.into(), count, offset, need, left });
     }
     within(what, count, most).map_err(|e| GgufError::limit("the GGUF header", e))?;
     Ok(usize::try_from(count).expect("within a limit that fits"))
@@ -225,9 +192,7 @@ fn alignment(metadata: &[Meta]) -> Result<u64, GgufError> {
     };
     match meta.value {
         Value::U32(n) if n.is_power_of_two() => Ok(n.into()),
-        Value::U32(n) => Err(GgufError::Alignment {
-            found: n.to_string(),
-        }),
+        Value::U32(n) => Err(GgufError::Alignment { found: n.to_string() }),
         ref other => {
             let number = other.as_u64().map(|n| format!(" {n}")).unwrap_or_default();
             let found = format!("{}{number}", other.value_type().name());

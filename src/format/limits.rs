@@ -62,11 +62,7 @@ pub struct OverLimit {
 
 /// Compares one count with its limit.
 pub(crate) fn within(what: &'static str, found: u64, limit: u64) -> Result<(), OverLimit> {
-    if found > limit {
-        Err(OverLimit { what, found, limit })
-    } else {
-        Ok(())
-    }
+    if found > limit { Err(OverLimit { what, found, limit }) } else { Ok(()) }
 }
 
 /// Bytes the allocator keeps beside each allocation, about.
@@ -81,10 +77,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Budget {
-        Budget {
-            spent: 0,
-            limit: limits.reserved_bytes,
-        }
+        Budget { spent: 0, limit: limits.reserved_bytes }
     }
 
     /// Before `count` items of type `T` are kept in a vector.
@@ -115,10 +108,7 @@ mod tests {
 
     #[test]
     fn the_budget_stops_before_it_is_exceeded() {
-        let limits = Limits {
-            reserved_bytes: 100,
-            ..Limits::default()
-        };
+        let limits = Limits { reserved_bytes: 100, ..Limits::default() };
         let mut budget = Budget::new(&limits);
         assert_eq!(budget.items::<u64>(8), Ok(()));
         assert_eq!(budget.allocation(20), Ok(()));

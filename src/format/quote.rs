@@ -46,13 +46,7 @@ mod tests {
         assert_eq!(show(b"a\0b\n\x1b[31m"), r#""a\0b\n\u{1b}[31m""#);
         assert_eq!(show(b"it's \"x\\"), r#""it's \"x\\""#);
         assert_eq!(show(b"\xff\xfea"), r#""\xff\xfea""#);
-        assert_eq!(
-            show("\u{1f600}\u{202e}".as_bytes()),
-            "\"\u{1f600}\\u{202e}\""
-        );
-        assert_eq!(
-            show(&[b'x'; 125]),
-            format!("\"{}\"... (5 bytes more)", "x".repeat(120))
-        );
+        assert_eq!(show("\u{1f600}\u{202e}".as_bytes()), "\"\u{1f600}\\u{202e}\"");
+        assert_eq!(show(&[b'x'; 125]), format!("\"{}\"... (5 bytes more)", "x".repeat(120)));
     }
 }

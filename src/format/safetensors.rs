@@ -81,40 +81,21 @@ pub fn parse(file: &dyn ReadAt, limits: &Limits) -> Result<SafetensorsFile, Safe
     let len = file.len();
     let data_start = data_start(file)?;
     let header_len = data_start.saturating_sub(LENGTH);
-    let header = read_vec(
-        file,
-        LENGTH,
-        usize::try_from(header_len).unwrap_or(usize::MAX),
-    )
-    .map_err(|source| SafetensorsError::Io {
-        offset: LENGTH,
-        len: header_len,
-        source,
-    })?;
+    let header = read_vec(file, LENGTH, usize::try_from(header_len).unwrap_or(usize::MAX))
+        .map_err(|source| SafetensorsError::Io { offset: LENGTH, len: header_len, source })?;
     let text = str::from_utf8(&header).map_err(|e| SafetensorsError::Utf8 {
         offset: LENGTH.saturating_add(e.valid_up_to() as u64),
     })?;
 
     let mut budget = Budget::new(limits);
-    let header::Header {
-        metadata,
-        mut tensors,
-    } = header::read(text, limits, &mut budget)?;
+    let header::Header { metadata, mut tensors } = header::read(text, limits, &mut budget)?;
     no_name_twice(&tensors, &metadata)?;
     placement::place(&mut tensors, data_start, len)?;
     let mut warnings = Vec::new();
     if data_start % 2 == 1 {
-        warnings.push(format!(
-            "the data starts at an odd address, byte {data_start}"
-        ));
+        warnings.push(format!("the data starts at an odd address, byte {data_start}"));
     }
-    Ok(SafetensorsFile {
-        metadata,
-        tensors,
-        data_start,
-        warnings,
-        reserved_bytes: budget.spent(),
-    })
+    Ok(SafetensorsFile { metadata, tensors, data_start, warnings, reserved_bytes: budget.spent() })
 }
 
 /// Reads the length and says where the data begins, once the header is known to fit.
@@ -124,12 +105,11 @@ fn data_start(file: &dyn ReadAt) -> Result<u64, SafetensorsError> {
         return Err(SafetensorsError::TooSmall { len });
     }
     let mut length = [0; 8];
-    file.read_at(0, &mut length)
-        .map_err(|source| SafetensorsError::Io {
-            offset: 0,
-            len: LENGTH,
-            source,
-        })?;
+    file.read_at(0, &mut length).map_err(|source| SafetensorsError::Io {
+        offset: 0,
+        len: LENGTH,
+        source,
+    })?;
     let header = u64::from_le_bytes(length);
     if header > MAX_HEADER {
         return Err(SafetensorsError::TooLarge { header });
@@ -143,15 +123,11 @@ fn data_start(file: &dyn ReadAt) -> Result<u64, SafetensorsError> {
 fn no_name_twice(tensors: &[Tensor], metadata: &[Meta]) -> Result<(), SafetensorsError> {
     let name = |i: usize| tensors.get(i).map(|t| &*t.name).unwrap_or_default();
     if let Some((first, _)) = duplicate(tensors.len(), name) {
-        return Err(SafetensorsError::DuplicateTensor {
-            name: name(first).into(),
-        });
+        return Err(SafetensorsError::DuplicateTensor { name: name(first).into() });
     }
     let key = |i: usize| metadata.get(i).map(|m| &*m.key).unwrap_or_default();
     if let Some((first, _)) = duplicate(metadata.len(), key) {
-        return Err(SafetensorsError::DuplicateKey {
-            key: key(first).into(),
-        });
+        return Err(SafetensorsError::DuplicateKey { key: key(first).into() });
     }
     Ok(())
 }

@@ -10,10 +10,7 @@ pub(crate) const HEAD: usize = 4096 + 16;
 /// Magic bytes at the start of files that are offered in place of models.
 const MAGICS: &[(&[u8], &str)] = &[
     (b"version https://git-lfs", LFS_POINTER),
-    (
-        b"PK\x03\x04",
-        "a zip archive (a PyTorch .bin or .pt file is one)",
-    ),
+    (b"PK\x03\x04", "a zip archive (a PyTorch .bin or .pt file is one)"),
     (b"PK\x05\x06", "an empty zip archive"),
     (b"\x80\x02", PICKLE),
     (b"\x80\x03", PICKLE),
@@ -25,10 +22,7 @@ const MAGICS: &[(&[u8], &str)] = &[
     (b"BZh", "compressed with bzip2"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
     (b"\x93NUMPY", "a NumPy .npy array"),
-    (
-        b"\x89HDF\r\n\x1a\n",
-        "an HDF5 file (Keras weights are such files)",
-    ),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras weights are such files)"),
     (b"GGML", OLD_GGML),
     (b"lmgg", OLD_GGML),
     (b"GGMF", OLD_GGML),
@@ -63,10 +57,7 @@ pub(crate) fn sniff(head: &[u8], len: u64) -> Detected {
     if head.get(257..262) == Some(b"ustar") {
         return Detected::Other("a tar archive");
     }
-    let text = head
-        .strip_prefix(b"\xef\xbb\xbf")
-        .unwrap_or(head)
-        .trim_ascii_start();
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     match text.first() {
         Some(b'{' | b'[') => Detected::Json,
         Some(b'<') => Detected::Other(MARKUP),
@@ -127,11 +118,7 @@ mod tests {
     #[test]
     fn a_wrong_length_before_an_object_is_left_to_the_reader() {
         for length in [0, 3, 100_000_000, 100_000_001, 1 << 63, u64::MAX] {
-            assert_eq!(
-                of(&safetensors(length, b"{\"a\":1}")),
-                Detected::Safetensors,
-                "{length}"
-            );
+            assert_eq!(of(&safetensors(length, b"{\"a\":1}")), Detected::Safetensors, "{length}");
         }
     }
 
@@ -139,10 +126,7 @@ mod tests {
     fn what_people_have_instead_is_named() {
         let cases: &[(&[u8], &str)] = &[
             (b"", "an empty file"),
-            (
-                b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
-                "a Git LFS pointer",
-            ),
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a Git LFS pointer"),
             (b"PK\x03\x04\x14\0", "a zip archive"),
             (b"\x80\x02}q\0(X", "a Python pickle"),
             (b"\x1f\x8b\x08\0", "gzip"),

@@ -13,18 +13,13 @@ pub fn duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a [u8]) -> Option<(
     let mut hashes: Vec<(u64, usize)> = (0..count).map(|i| (state.hash_one(name(i)), i)).collect();
     hashes.sort_unstable();
     let mut found: Option<(usize, usize)> = None;
-    for run in hashes
-        .chunk_by(|a, b| a.0 == b.0)
-        .filter(|run| run.len() > 1)
-    {
+    for run in hashes.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
         // Positions rise within a run, so the first later one that equals an earlier one is
         // the smallest second of that pair. Names that differ here share 64 bits by chance;
         // a run of equal ones ends at its second member.
         let pair = run.iter().enumerate().find_map(|(at, &(_, second))| {
             let earlier = run.iter().take(at);
-            let first = earlier
-                .map(|&(_, i)| i)
-                .find(|&i| name(i) == name(second))?;
+            let first = earlier.map(|&(_, i)| i).find(|&i| name(i) == name(second))?;
             Some((first, second))
         });
         if let Some(pair) = pair

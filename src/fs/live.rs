@@ -16,10 +16,7 @@ pub(super) struct Started {
 
 impl Started {
     pub(super) fn now() -> Started {
-        Started {
-            wall: SystemTime::now(),
-            monotonic: Instant::now(),
-        }
+        Started { wall: SystemTime::now(), monotonic: Instant::now() }
     }
 }
 
@@ -40,20 +37,17 @@ impl WeightFs {
             .bad
             .iter()
             .map(|b| {
+                let name = b.tensor.map(|t| &self.parts.model.tensors[t as usize].name);
                 json!({
-                    "tensor": b.tensor.as_deref().map(json::lossy),
+                    "tensor": name.map(|name| json::lossy(name)),
                     "chunk": b.chunk,
-                    "source_offset": b.offset,
-                    "expected": format!("{:08x}", b.expected),
-                    "found": format!("{:08x}", b.found),
+                    "source_offset": b.source_offset,
+                    "expected": b.expected,
+                    "found": b.found,
                 })
             })
             .collect();
-        let mounted_at = self
-            .started
-            .wall
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
+        let mounted_at = self.started.wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         json!({
             "mounted_at": mounted_at.as_secs(),
             "uptime_seconds": self.started.monotonic.elapsed().as_secs(),
@@ -66,7 +60,7 @@ impl WeightFs {
             "mismatches": status.mismatches,
             "retries": status.retries,
             "healed": status.healed,
-            "source_changed": status.source_changed,
+            "source_changed": status.source_changed > 0,
             "breakers": [],
             "bad": bad,
             "rss_bytes": resident_bytes(),
@@ -82,60 +76,20 @@ impl WeightFs {
         let uptime = self.started.monotonic.elapsed().as_secs();
         let mut text = String::new();
         let rows: [(&str, &str, &str, u64); 9] = [
-            (
-                "uptime_seconds",
-                "gauge",
-                "Seconds since the mount.",
-                uptime,
-            ),
-            (
-                "reads_total",
-                "counter",
-                "Reads served or failed.",
-                status.reads,
-            ),
-            (
-                "bytes_served_total",
-                "counter",
-                "Bytes served.",
-                status.bytes_served,
-            ),
+            ("uptime_seconds", "gauge", "Seconds since the mount.", uptime),
+            ("reads_total", "counter", "Reads served or failed.", status.reads),
+            ("bytes_served_total", "counter", "Bytes served.", status.bytes_served),
             (
                 "chunks_checked_total",
                 "counter",
                 "Chunks whose checksum was computed.",
                 status.chunks_checked,
             ),
-            (
-                "mismatches_total",
-                "counter",
-                "Chunks that did not match.",
-                status.mismatches,
-            ),
-            (
-                "retries_total",
-                "counter",
-                "Second looks at a chunk.",
-                status.retries,
-            ),
-            (
-                "healed_total",
-                "counter",
-                "Chunks that a second look found good.",
-                status.healed,
-            ),
-            (
-                "bad_chunks",
-                "gauge",
-                "Chunks known to be damaged.",
-                status.bad.len() as u64,
-            ),
-            (
-                "resident_bytes",
-                "gauge",
-                "Resident memory of the daemon.",
-                resident_bytes(),
-            ),
+            ("mismatches_total", "counter", "Chunks that did not match.", status.mismatches),
+            ("retries_total", "counter", "Second looks at a chunk.", status.retries),
+            ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
+            ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
+            ("resident_bytes", "gauge", "Resident memory of the daemon.", resident_bytes()),
         ];
         for (name, kind, help, value) in rows {
             let _ = write!(

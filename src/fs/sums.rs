@@ -30,11 +30,7 @@ impl Sums {
             Kind::Sha256 => parts.model.shards.len() as u64,
             Kind::Sfv => 0,
         };
-        Sums {
-            parts,
-            kind,
-            shards,
-        }
+        Sums { parts, kind, shards }
     }
 }
 
@@ -44,20 +40,12 @@ impl Lines for Sums {
     }
 
     fn write(&self, index: u64, out: &mut Vec<u8>) {
-        let Parts {
-            model,
-            catalog,
-            store,
-            ..
-        } = &*self.parts;
+        let Parts { model, catalog, store, .. } = &*self.parts;
         // Both indices were counted with usize and u32.
         if index < self.shards {
-            if let Some(digest) = store.source_sha256(index as u32) {
-                let name = [
-                    b"source/",
-                    &*file_stem(&model.shards[index as usize].file, 0),
-                ]
-                .concat();
+            if let Some(digest) = store.source_sha256(index as usize) {
+                let name =
+                    [b"source/", &*file_stem(&model.shards[index as usize].file, 0)].concat();
                 sha256_line(&digest, &name, out);
             }
             return;
@@ -66,15 +54,10 @@ impl Lines for Sums {
         if !is_stored_tensor(model, &mounted) {
             return;
         }
-        let Some(sum) = store.tensor_checksum(mounted.source) else {
+        let Some(sum) = store.tensor_checksum(mounted.source as usize) else {
             return;
         };
-        let name = [
-            b"tensors/",
-            &*file_stem(mounted.name, LONGEST_SUFFIX),
-            b".bin",
-        ]
-        .concat();
+        let name = [b"tensors/", &*file_stem(mounted.name, LONGEST_SUFFIX), b".bin"].concat();
         match (self.kind, sum.sha256) {
             (Kind::Sha256, Some(digest)) => sha256_line(&digest, &name, out),
             (Kind::Sha256, None) => {}

@@ -33,13 +33,8 @@ impl WeightFs {
             return Err(FsError::NoAttribute);
         };
         let name = name.strip_prefix(PREFIX).ok_or(FsError::NoAttribute)?;
-        let &(_, name) = NAMES
-            .iter()
-            .find(|(n, _)| *n == name)
-            .ok_or(FsError::NoAttribute)?;
-        self.attribute(index, name)
-            .map(String::into_bytes)
-            .ok_or(FsError::NoAttribute)
+        let &(_, name) = NAMES.iter().find(|(n, _)| *n == name).ok_or(FsError::NoAttribute)?;
+        self.attribute(index, name).map(String::into_bytes).ok_or(FsError::NoAttribute)
     }
 
     /// Names of the attributes that have a value, each ended by NUL.
@@ -62,7 +57,7 @@ impl WeightFs {
         let store = &self.parts.store;
         let checksum = || {
             document::is_stored_tensor(model, &mounted)
-                .then(|| store.tensor_checksum(mounted.source))
+                .then(|| store.tensor_checksum(mounted.source as usize))
                 .flatten()
         };
         Some(match name {
@@ -73,7 +68,7 @@ impl WeightFs {
             }
             Name::Crc32 => format!("{:08x}", checksum()?.crc32),
             Name::Sha256 => document::hex(&checksum()?.sha256?),
-            Name::State => store.tensor_state(mounted.source).name().into(),
+            Name::State => store.tensor_state(mounted.source as usize).name().into(),
             Name::Trust => store.trust().name().into(),
         })
     }

@@ -42,10 +42,7 @@ impl std::fmt::Debug for Lane {
 impl Lanes {
     /// `count` lanes of up to `width` threads, none of them started yet.
     pub(super) fn new(count: usize, width: usize) -> Lanes {
-        Lanes {
-            lanes: (0..count).map(|_| Arc::default()).collect(),
-            width: width.max(1),
-        }
+        Lanes { lanes: (0..count).map(|_| Arc::default()).collect(), width: width.max(1) }
     }
 
     /// Runs `job` in a thread of lane `index`, or here when there can be no thread.
@@ -60,9 +57,8 @@ impl Lanes {
             return;
         }
         let worker = Arc::clone(lane);
-        let started = std::thread::Builder::new()
-            .name(format!("lane-{index}"))
-            .spawn(move || worker.serve());
+        let started =
+            std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || worker.serve());
         match started {
             Ok(_) => state.threads += 1,
             Err(_) if state.threads > 0 => lane.work.notify_one(),
@@ -91,10 +87,8 @@ impl Lane {
                 continue;
             }
             state.idle += 1;
-            let (woken, timeout) = self
-                .work
-                .wait_timeout(state, LINGER)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) =
+                self.work.wait_timeout(state, LINGER).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if timeout.timed_out() && state.queue.is_empty() {

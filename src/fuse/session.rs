@@ -66,21 +66,14 @@ pub fn mount(
     mountpoint: &Path,
     options: &MountOptions,
 ) -> Result<Mounted, MountError> {
-    let failed = |source| MountError {
-        mountpoint: mountpoint.to_path_buf(),
-        source,
-    };
+    let failed = |source| MountError { mountpoint: mountpoint.to_path_buf(), source };
     let mountpoint = mountpoint.canonicalize().map_err(failed)?;
     let activity = Arc::new(Activity::new());
     let threads = options.threads.max(1);
     let adapter = Adapter {
         lanes: lanes::Lanes::new(fs.store().sources().len(), threads),
         fs,
-        owner: Owner {
-            uid: options.uid,
-            gid: options.gid,
-            umask: options.umask,
-        },
+        owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         cache: options.cache,
         direct_maps: false,
         activity: Arc::clone(&activity),
@@ -91,21 +84,13 @@ pub fn mount(
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
     let handle = Unmounter { mountpoint, device };
-    Ok(Mounted {
-        session: Some(session),
-        handle,
-        activity,
-    })
+    Ok(Mounted { session: Some(session), handle, activity })
 }
 
 fn config(options: &MountOptions, threads: usize) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(threads);
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     // fuser joins options with commas for fusermount3: a comma in the name would begin another.
     let fsname = options.fsname.replace([',', '\\', '\n'], "_");
     config.mount_options = vec![
@@ -150,9 +135,7 @@ impl Mounted {
 
     /// Whether the mount still answers; false once somebody has unmounted it.
     pub fn is_alive(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|s| !s.guard.is_finished())
+        self.session.as_ref().is_some_and(|s| !s.guard.is_finished())
     }
 
     /// Waits until somebody unmounts.
@@ -179,20 +162,13 @@ impl Unmounter {
     /// and ends with the last open file). Returns whether it had to be lazy.
     pub fn unmount(&self) -> io::Result<bool> {
         // Somebody may have unmounted us and mounted something else here.
-        if self
-            .mountpoint
-            .symlink_metadata()
-            .is_ok_and(|m| m.dev() != self.device)
-        {
+        if self.mountpoint.symlink_metadata().is_ok_and(|m| m.dev() != self.device) {
             return Ok(false);
         }
         match umount2(&self.mountpoint, MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => Ok(false),
             Err(Errno::EBUSY) => {
-                umount2(
-                    &self.mountpoint,
-                    MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
-                )?;
+                umount2(&self.mountpoint, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
                 Ok(true)
             }
             Err(Errno::EPERM) => {
@@ -217,8 +193,6 @@ impl Unmounter {
         if output.status.success() {
             return Ok(());
         }
-        Err(io::Error::other(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        ))
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 }

@@ -47,11 +47,7 @@ impl Set {
         for file in &mut self.files {
             let own = std::mem::take(&mut file.warnings);
             let named = |w| {
-                if several {
-                    format!("{}: {w}", shown_name(&file.name))
-                } else {
-                    w
-                }
+                if several { format!("{}: {w}", shown_name(&file.name)) } else { w }
             };
             warnings.extend(own.into_iter().map(named));
         }
@@ -87,11 +83,7 @@ impl Set {
             model.architecture = short_string(model.meta("general.architecture"), &sources);
             model.name = short_string(model.meta("general.name"), &sources);
         }
-        Ok(Loaded {
-            model,
-            sources,
-            entry: self.entry,
-        })
+        Ok(Loaded { model, sources, entry: self.entry })
     }
 
     fn no_name_twice(&self) -> Result<(), LoadError> {
@@ -99,11 +91,8 @@ impl Set {
             // One file was checked by its reader.
             return Ok(());
         }
-        let all: Vec<(&[u8], &Parsed)> = self
-            .files
-            .iter()
-            .flat_map(|f| f.tensors.iter().map(move |t| (&*t.name, f)))
-            .collect();
+        let all: Vec<(&[u8], &Parsed)> =
+            self.files.iter().flat_map(|f| f.tensors.iter().map(move |t| (&*t.name, f))).collect();
         let Some((first, second)) = duplicate(all.len(), |i| all[i].0) else {
             return Ok(());
         };
@@ -141,18 +130,8 @@ impl Set {
         match (a, b) {
             (Value::Str(Text::Span(a)), Value::Str(Text::Span(b))) => self.same_bytes(*a, *b),
             (
-                Value::Array(Array::Span {
-                    elem,
-                    count,
-                    extent,
-                    encoding,
-                }),
-                Value::Array(Array::Span {
-                    elem: e,
-                    count: c,
-                    extent: x,
-                    encoding: n,
-                }),
+                Value::Array(Array::Span { elem, count, extent, encoding }),
+                Value::Array(Array::Span { elem: e, count: c, extent: x, encoding: n }),
             ) => (elem, count, encoding) == (e, c, n) && self.same_bytes(*extent, *x),
             _ => a == b,
         }

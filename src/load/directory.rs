@@ -33,23 +33,14 @@ pub(super) fn find(directory: &Path) -> Result<Found, LoadError> {
         Listing { ref models, .. } => one_of_each_set(models),
     };
     match &*candidates {
-        [] => Err(LoadError::NoModel {
-            directory: directory.into(),
-            instead: listing.instead,
-        }),
+        [] => Err(LoadError::NoModel { directory: directory.into(), instead: listing.instead }),
         [one] => {
             let entry = directory.join(OsStr::from_bytes(one));
-            Ok(Found {
-                entry,
-                models: listing.models,
-            })
+            Ok(Found { entry, models: listing.models })
         }
         several => {
             let models = several.iter().map(|name| shown_name(name)).collect();
-            Err(LoadError::SeveralModels {
-                directory: directory.into(),
-                models,
-            })
+            Err(LoadError::SeveralModels { directory: directory.into(), models })
         }
     }
 }
@@ -57,17 +48,11 @@ pub(super) fn find(directory: &Path) -> Result<Found, LoadError> {
 /// A warning about models of the directory that are not served.
 pub(super) fn ignored(models: &[Vec<u8>], loaded: &Loaded) -> Option<String> {
     let served = |name: &Vec<u8>| loaded.model.shards.iter().any(|s| *s.file == **name);
-    let ignored: Vec<String> = models
-        .iter()
-        .filter(|name| !served(name))
-        .map(|name| shown_name(name))
-        .collect();
+    let ignored: Vec<String> =
+        models.iter().filter(|name| !served(name)).map(|name| shown_name(name)).collect();
     let by = shown_name(file::name_of(&loaded.entry));
     (!ignored.is_empty()).then(|| {
-        format!(
-            "files of the directory that {by} does not lead to are ignored: {}",
-            List(&ignored)
-        )
+        format!("files of the directory that {by} does not lead to are ignored: {}", List(&ignored))
     })
 }
 
@@ -88,20 +73,13 @@ struct Listing {
 
 impl Listing {
     fn read(directory: &Path) -> Result<Listing, LoadError> {
-        let failed = |source| LoadError::Io {
-            file: directory.into(),
-            op: "list it",
-            source,
-        };
+        let failed = |source| LoadError::Io { file: directory.into(), op: "list it", source };
         let mut entries: Vec<DirEntry> = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(failed)? {
             entries.push(entry.map_err(failed)?);
             if entries.len() > MOST_ENTRIES {
                 let problem = format!("has over {MOST_ENTRIES} entries; name the model in it");
-                return Err(LoadError::Set {
-                    file: directory.into(),
-                    problem,
-                });
+                return Err(LoadError::Set { file: directory.into(), problem });
             }
         }
         entries.sort_by_key(DirEntry::file_name);
@@ -133,8 +111,7 @@ impl Listing {
             Err(_) => "a link to nothing or not readable",
         };
         if sounds_like_model(name) {
-            self.instead
-                .push(format!("{} is {instead}", shown_name(name)));
+            self.instead.push(format!("{} is {instead}", shown_name(name)));
         }
     }
 }

@@ -11,19 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// Why a model could not be opened. The message names file, tensor or key, offset, expected, found.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the message beside each variant says what its fields are"
-)]
+#[allow(missing_docs, reason = "the message beside each variant says what its fields are")]
 pub enum LoadError {
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("{}: cannot {op}: {source}", Shown(file))]
-    Io {
-        file: PathBuf,
-        op: &'static str,
-        source: io::Error,
-    },
+    Io { file: PathBuf, op: &'static str, source: io::Error },
 
     #[error(
         "{}: names of models in {store} are not supported yet; give the path of the file or of \
@@ -34,65 +27,32 @@ pub enum LoadError {
     #[error("{}: is {what}, not a regular file", Shown(file))]
     NotAFile { file: PathBuf, what: &'static str },
     #[error("{}: is {what}, not the model{hint}", Shown(file))]
-    NotAModel {
-        file: PathBuf,
-        what: String,
-        hint: &'static str,
-    },
+    NotAModel { file: PathBuf, what: String, hint: &'static str },
     #[error("{}: is a download that did not finish; it is not opened", Shown(file))]
     Unfinished { file: PathBuf },
     #[error(
         "{}: is a piece of a file that was cut up: join all pieces, in order, with `cat`\n{source}",
         Shown(file)
     )]
-    Piece {
-        file: PathBuf,
-        source: Box<LoadError>,
-    },
+    Piece { file: PathBuf, source: Box<LoadError> },
 
     #[error("{}: {source}", Shown(file))]
-    Gguf {
-        file: PathBuf,
-        source: Box<GgufError>,
-    },
+    Gguf { file: PathBuf, source: Box<GgufError> },
     #[error("{}: {source}", Shown(file))]
-    Safetensors {
-        file: PathBuf,
-        source: Box<SafetensorsError>,
-    },
+    Safetensors { file: PathBuf, source: Box<SafetensorsError> },
     #[error("{}: {source}", Shown(file))]
     Index { file: PathBuf, source: IndexError },
 
     #[error("{}: holds {} models; name one of them: {}", Shown(directory), models.len(), List(models))]
-    SeveralModels {
-        directory: PathBuf,
-        models: Vec<String>,
-    },
+    SeveralModels { directory: PathBuf, models: Vec<String> },
     #[error("{}: holds no model{}", Shown(directory), AndBut(instead))]
-    NoModel {
-        directory: PathBuf,
-        instead: Vec<String>,
-    },
+    NoModel { directory: PathBuf, instead: Vec<String> },
     #[error("{}: {what}; missing beside it: {}", Shown(file), List(missing))]
-    Missing {
-        file: PathBuf,
-        what: String,
-        missing: Vec<String>,
-    },
+    Missing { file: PathBuf, what: String, missing: Vec<String> },
     #[error("{}: {problem}", Shown(file))]
     Set { file: PathBuf, problem: String },
-    #[error(
-        "{}: tensor {} is also in {}{why}",
-        Shown(second),
-        Quoted(name),
-        Shown(first)
-    )]
-    DuplicateTensor {
-        name: Box<[u8]>,
-        first: PathBuf,
-        second: PathBuf,
-        why: &'static str,
-    },
+    #[error("{}: tensor {} is also in {}{why}", Shown(second), Quoted(name), Shown(first))]
+    DuplicateTensor { name: Box<[u8]>, first: PathBuf, second: PathBuf, why: &'static str },
 }
 
 impl LoadError {
@@ -116,11 +76,7 @@ impl Display for Shown<'_> {
 fn shown(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?
-            } else {
-                write!(f, "{c}")?
-            }
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }
         for byte in chunk.invalid() {
             write!(f, "\\x{byte:02x}")?;
@@ -158,11 +114,7 @@ struct AndBut<'a>(&'a [String]);
 
 impl Display for AndBut<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ", but {}", List(self.0))
-        }
+        if self.0.is_empty() { Ok(()) } else { write!(f, ", but {}", List(self.0)) }
     }
 }
 
@@ -173,17 +125,11 @@ mod tests {
     #[test]
     fn lists_are_cut_and_paths_are_harmless() {
         let names: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
-        let e = LoadError::SeveralModels {
-            directory: "d\n\u{1b}[0m".into(),
-            models: names,
-        };
+        let e = LoadError::SeveralModels { directory: "d\n\u{1b}[0m".into(), models: names };
         let want = "d\\n\\u{1b}[0m: holds 10 models; name one of them: \
                     m0, m1, m2, m3, m4, m5, m6, m7 and 2 more";
         assert_eq!(e.to_string(), want);
-        let e = LoadError::NoModel {
-            directory: "d".into(),
-            instead: vec![],
-        };
+        let e = LoadError::NoModel { directory: "d".into(), instead: vec![] };
         assert_eq!(e.to_string(), "d: holds no model");
     }
 }

@@ -24,21 +24,10 @@ pub(super) fn name_of(path: &Path) -> &[u8] {
 /// Opens `path` and looks at its first bytes. What is no regular file is not opened, so
 /// nothing here waits for a pipe.
 pub(super) fn open(path: &Path, io: IoMode) -> Result<Opened, LoadError> {
-    let failed = |op| {
-        move |source| LoadError::Io {
-            file: path.into(),
-            op,
-            source,
-        }
-    };
-    let kind = std::fs::metadata(path)
-        .map_err(failed("open it"))?
-        .file_type();
+    let failed = |op| move |source| LoadError::Io { file: path.into(), op, source };
+    let kind = std::fs::metadata(path).map_err(failed("open it"))?.file_type();
     if let Some(what) = other_than_file(kind) {
-        return Err(LoadError::NotAFile {
-            file: path.into(),
-            what,
-        });
+        return Err(LoadError::NotAFile { file: path.into(), what });
     }
     let source = Source::open(path, io)?;
     if is_unfinished(name_of(path)) || is_unfinished(name_of(source.canonical_path())) {
@@ -67,21 +56,16 @@ pub(super) fn not_a_model(path: &Path, what: &str) -> LoadError {
         EMPTY => "; it was created but never filled",
         _ => "",
     };
-    LoadError::NotAModel {
-        file: path.into(),
-        what: what.into(),
-        hint,
-    }
+    LoadError::NotAModel { file: path.into(), what: what.into(), hint }
 }
 
 /// Adds to an error that the file is a piece of one, when its name says so.
 pub(super) fn with_piece_hint(path: &Path, error: LoadError) -> LoadError {
     match error {
         LoadError::Io { .. } | LoadError::Source(_) => error,
-        _ if is_piece(name_of(path)) => LoadError::Piece {
-            file: path.into(),
-            source: Box::new(error),
-        },
+        _ if is_piece(name_of(path)) => {
+            LoadError::Piece { file: path.into(), source: Box::new(error) }
+        }
         _ => error,
     }
 }

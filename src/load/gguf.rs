@@ -32,23 +32,13 @@ fn set(
     files: Vec<Parsed>,
 ) -> Set {
     let format = Format::Gguf;
-    Set {
-        format,
-        version,
-        byte_order,
-        entry,
-        warnings,
-        files,
-        why_not_twice: "",
-    }
+    Set { format, version, byte_order, entry, warnings, files, why_not_twice: "" }
 }
 
 /// Parses one file and takes what it cost off the limits, so that a set costs no more than a file.
 fn parse_part(path: &Path, source: &Source, limits: &mut Limits) -> Result<GgufFile, LoadError> {
-    let gguf = parse(source, limits).map_err(|source| LoadError::Gguf {
-        file: path.into(),
-        source: Box::new(source),
-    })?;
+    let gguf = parse(source, limits)
+        .map_err(|source| LoadError::Gguf { file: path.into(), source: Box::new(source) })?;
     limits.reserved_bytes = limits.reserved_bytes.saturating_sub(gguf.reserved_bytes);
     Ok(gguf)
 }
@@ -87,10 +77,7 @@ impl Split {
                     other => other.value_type().name(),
                 };
                 let problem = format!("metadata key \"{key}\" must be a count, found {found}");
-                LoadError::Set {
-                    file: path.into(),
-                    problem,
-                }
+                LoadError::Set { file: path.into(), problem }
             }),
         };
         let count = integer("split.count")?.unwrap_or(0);
@@ -98,11 +85,7 @@ impl Split {
             return Ok(None);
         }
         let number = integer("split.no")?.unwrap_or(0);
-        Ok(Some(Split {
-            number,
-            count,
-            tensors: integer("split.tensors.count")?,
-        }))
+        Ok(Some(Split { number, count, tensors: integer("split.tensors.count")? }))
     }
 }
 
@@ -118,10 +101,7 @@ struct Parts {
 impl Parts {
     /// Finds all parts beside the one at `path`.
     fn locate(path: &Path, split: Split) -> Result<Parts, LoadError> {
-        let set = |problem| LoadError::Set {
-            file: path.into(),
-            problem,
-        };
+        let set = |problem| LoadError::Set { file: path.into(), problem };
         // As many as the key's own type, u16, can count.
         if split.count > u16::MAX.into() || split.number >= split.count {
             return Err(set(format!(
@@ -153,17 +133,9 @@ impl Parts {
             .collect();
         if !missing.is_empty() {
             let what = format!("is part {number} of {} of a split model", split.count);
-            return Err(LoadError::Missing {
-                file: path.into(),
-                what,
-                missing,
-            });
+            return Err(LoadError::Missing { file: path.into(), what, missing });
         }
-        Ok(Parts {
-            given: split.number as usize,
-            split,
-            paths,
-        })
+        Ok(Parts { given: split.number as usize, split, paths })
     }
 
     /// Opens all parts but the given one, which is open already, and joins them.
@@ -209,10 +181,7 @@ impl Parts {
                 "split.tensors.count is {expected}, but the {} parts hold {found} tensors",
                 self.split.count
             );
-            return Err(LoadError::Set {
-                file: self.paths[self.given].clone(),
-                problem,
-            });
+            return Err(LoadError::Set { file: self.paths[self.given].clone(), problem });
         }
         let entry = self.paths[0].clone();
         set(entry, version, order, warnings, files).into_model()
@@ -233,10 +202,7 @@ impl Parts {
             Detected::Other(what) => return Err(file::not_a_model(path, what)),
         }
         let gguf = parse_part(path, &opened.source, limits)?;
-        let expected = Split {
-            number: at as u64,
-            ..self.split
-        };
+        let expected = Split { number: at as u64, ..self.split };
         let found = Split::of(path, &gguf)?;
         let same = |f: Split| (f.number, f.count) == (expected.number, expected.count);
         if !found.is_some_and(same) {
@@ -250,10 +216,7 @@ impl Parts {
                 self.split.count,
                 self.split.count
             );
-            return Err(LoadError::Set {
-                file: path.into(),
-                problem,
-            });
+            return Err(LoadError::Set { file: path.into(), problem });
         }
         Ok((opened.source, gguf))
     }

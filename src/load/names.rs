@@ -76,9 +76,7 @@ pub(super) fn is_unfinished(name: &[u8]) -> bool {
 /// `x.gguf-split-a`. Unlike parts of a split set, pieces are no files of their own.
 pub(super) fn is_piece(name: &[u8]) -> bool {
     let text = String::from_utf8_lossy(name);
-    let numbered = text
-        .rsplit_once(".part")
-        .and_then(|(_, tail)| tail.split_once("of"));
+    let numbered = text.rsplit_once(".part").and_then(|(_, tail)| tail.split_once("of"));
     let lettered = text.rsplit_once(".gguf-split-").map(|(_, tail)| tail);
     numbered
         .is_some_and(|(a, b)| decimal(a.as_bytes()).is_some() && decimal(b.as_bytes()).is_some())
@@ -109,10 +107,7 @@ mod tests {
         assert_eq!(part.sibling(163), b"model-00163-of-000163.safetensors");
         assert!(part.is_shard());
         let part = Part::parse(b"x-of-y-1-of-2").unwrap();
-        assert_eq!(
-            (part.prefix, part.sibling(2)),
-            (&b"x-of-y"[..], b"x-of-y-2-of-2".to_vec())
-        );
+        assert_eq!((part.prefix, part.sibling(2)), (&b"x-of-y"[..], b"x-of-y-2-of-2".to_vec()));
         assert!(!part.is_shard());
     }
 
@@ -132,60 +127,25 @@ mod tests {
         for name in names {
             assert_eq!(Part::parse(name), None, "{}", name.escape_ascii());
         }
-        assert!(
-            !Part::parse(b"m-00001-of-00001.safetensors")
-                .unwrap()
-                .is_shard()
-        );
-        assert!(
-            !Part::parse(b"m-00003-of-00002.safetensors")
-                .unwrap()
-                .is_shard()
-        );
-        assert!(
-            !Part::parse(b"m-00000-of-00002.safetensors")
-                .unwrap()
-                .is_shard()
-        );
+        assert!(!Part::parse(b"m-00001-of-00001.safetensors").unwrap().is_shard());
+        assert!(!Part::parse(b"m-00003-of-00002.safetensors").unwrap().is_shard());
+        assert!(!Part::parse(b"m-00000-of-00002.safetensors").unwrap().is_shard());
     }
 
     #[test]
     fn unfinished_downloads_pieces_and_indexes_are_known_by_name() {
-        let unfinished = [
-            "x.incomplete",
-            "b.1a2b3c4d.incomplete",
-            "sha256-0f-partial",
-            "s-partial-12",
-        ];
+        let unfinished =
+            ["x.incomplete", "b.1a2b3c4d.incomplete", "sha256-0f-partial", "s-partial-12"];
         assert!(unfinished.iter().all(|n| is_unfinished(n.as_bytes())));
-        let finished = [
-            "partial.gguf",
-            "x-partial.gguf",
-            "x-12",
-            "incomplete",
-            "x-partial-",
-        ];
+        let finished = ["partial.gguf", "x-partial.gguf", "x-12", "incomplete", "x-partial-"];
         assert!(!finished.iter().any(|n| is_unfinished(n.as_bytes())));
         let pieces = ["x.gguf.part1of2", "x.part01of10", "m.Q8_0.gguf-split-a"];
         assert!(pieces.iter().all(|n| is_piece(n.as_bytes())));
-        let whole = [
-            "x.gguf",
-            "x.partof",
-            "x.part1of2.gguf",
-            "x.gguf-split-a.gguf",
-            "part1of2",
-        ];
+        let whole = ["x.gguf", "x.partof", "x.part1of2.gguf", "x.gguf-split-a.gguf", "part1of2"];
         assert!(!whole.iter().any(|n| is_piece(n.as_bytes())));
-        let indexes = [
-            "model.safetensors.index.json",
-            "m.safetensors.index.fp16.json",
-        ];
+        let indexes = ["model.safetensors.index.json", "m.safetensors.index.fp16.json"];
         assert!(indexes.iter().all(|n| is_index(n.as_bytes())));
-        let others = [
-            "pytorch_model.bin.index.json",
-            "index.json",
-            "model.safetensors.json",
-        ];
+        let others = ["pytorch_model.bin.index.json", "index.json", "model.safetensors.json"];
         assert!(!others.iter().any(|n| is_index(n.as_bytes())));
     }
 }

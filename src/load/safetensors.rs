@@ -38,18 +38,11 @@ pub(super) fn open(path: &Path, source: Source, io: IoMode) -> Result<Loaded, Lo
             open_set(&entry, index, io)
         }
         _ => {
-            let names: Vec<String> = naming
-                .iter()
-                .map(|(path, _)| shown_name(name_of(path)))
-                .collect();
-            let problem = format!(
-                "is a shard of several models; name one of them: {}",
-                List(&names)
-            );
-            Err(LoadError::Set {
-                file: path.into(),
-                problem,
-            })
+            let names: Vec<String> =
+                naming.iter().map(|(path, _)| shown_name(name_of(path))).collect();
+            let problem =
+                format!("is a shard of several models; name one of them: {}", List(&names));
+            Err(LoadError::Set { file: path.into(), problem })
         }
     }
 }
@@ -72,21 +65,14 @@ fn indexes_beside(path: &Path) -> Result<Vec<std::ffi::OsString>, LoadError> {
 /// Whether an index names the file at `path`, which lies beside it.
 fn names(index: &Index, path: &Path) -> bool {
     let name = name_of(path);
-    index
-        .shards
-        .iter()
-        .any(|s| shard_path(s).is_ok_and(|p| p.as_os_str().as_bytes() == name))
+    index.shards.iter().any(|s| shard_path(s).is_ok_and(|p| p.as_os_str().as_bytes() == name))
 }
 
 fn no_index(path: &Path) -> LoadError {
     let part = Part::parse(name_of(path)).expect("looks like a shard");
     let index = [part.prefix, part.suffix, b".index.json"].concat();
     let what = format!("is shard {} of {} of a model", part.number, part.count);
-    LoadError::Missing {
-        file: path.into(),
-        what,
-        missing: vec![shown_name(&index)],
-    }
+    LoadError::Missing { file: path.into(), what, missing: vec![shown_name(&index)] }
 }
 
 fn single(path: &Path, source: Source) -> Result<Loaded, LoadError> {
@@ -113,10 +99,8 @@ fn parse_shard(
     source: &Source,
     limits: &mut Limits,
 ) -> Result<SafetensorsFile, LoadError> {
-    let file = parse(source, limits).map_err(|source| LoadError::Safetensors {
-        file: path.into(),
-        source: Box::new(source),
-    })?;
+    let file = parse(source, limits)
+        .map_err(|source| LoadError::Safetensors { file: path.into(), source: Box::new(source) })?;
     limits.reserved_bytes = limits.reserved_bytes.saturating_sub(file.reserved_bytes);
     Ok(file)
 }
@@ -137,13 +121,11 @@ fn parsed(path: &Path, name: &[u8], source: Source, file: SafetensorsFile) -> Pa
 /// Opens the set whose index is the JSON file at `path`.
 pub(super) fn open_index(path: &Path, source: &Source, io: IoMode) -> Result<Loaded, LoadError> {
     match read_index(path, source) {
-        Err(LoadError::Index {
-            source: IndexError::NoWeightMap | IndexError::Json(_),
-            ..
-        }) if !is_index(name_of(path)) => Err(file::not_a_model(
-            path,
-            "JSON text without the weight_map of an index",
-        )),
+        Err(LoadError::Index { source: IndexError::NoWeightMap | IndexError::Json(_), .. })
+            if !is_index(name_of(path)) =>
+        {
+            Err(file::not_a_model(path, "JSON text without the weight_map of an index"))
+        }
         index => open_set(path, index?, io),
     }
 }
@@ -156,10 +138,8 @@ fn read_index(path: &Path, source: &Source) -> Result<Index, LoadError> {
         op: "read it",
         source,
     })?;
-    index::parse(&bytes, &Limits::default()).map_err(|source| LoadError::Index {
-        file: path.into(),
-        source,
-    })
+    index::parse(&bytes, &Limits::default())
+        .map_err(|source| LoadError::Index { file: path.into(), source })
 }
 
 /// Opens the shards of `index`, which was read from `entry`, and joins them.
@@ -179,12 +159,7 @@ fn open_set(entry: &Path, index: Index, io: IoMode) -> Result<Loaded, LoadError>
         }
         let mut file = parse_shard(&path, &opened.source, &mut limits)?;
         file.set_shard(at as u32);
-        files.push(parsed(
-            &path,
-            name.as_os_str().as_bytes(),
-            opened.source,
-            file,
-        ));
+        files.push(parsed(&path, name.as_os_str().as_bytes(), opened.source, file));
     }
     let warnings = reconcile(entry, &index, &shards, &mut files)?;
     set(entry.into(), warnings, files).into_model()
@@ -201,10 +176,7 @@ struct Shards {
 
 impl Shards {
     fn locate(entry: &Path, index: &Index) -> Result<Shards, LoadError> {
-        let refused = |problem| LoadError::Set {
-            file: entry.into(),
-            problem,
-        };
+        let refused = |problem| LoadError::Set { file: entry.into(), problem };
         let mut named = Vec::with_capacity(index.shards.len());
         for shard in &index.shards {
             let path = shard_path(shard)
@@ -217,16 +189,9 @@ impl Shards {
         if names.is_empty() {
             return Err(refused("names no tensors".into()));
         }
-        let order = named
-            .iter()
-            .map(|p| names.partition_point(|n| n < p) as u32)
-            .collect();
+        let order = named.iter().map(|p| names.partition_point(|n| n < p) as u32).collect();
         let directory: PathBuf = entry.parent().unwrap_or(Path::new("/")).into();
-        let shards = Shards {
-            directory,
-            names,
-            order,
-        };
+        let shards = Shards { directory, names, order };
         shards.exist(entry)?;
         Ok(shards)
     }
@@ -252,25 +217,14 @@ impl Shards {
             if name.components().count() > 1 && inside() != Some(true) {
                 let shown = shown_name(name.as_os_str().as_bytes());
                 let problem = format!("names the shard {shown}, which lies outside its directory");
-                return Err(LoadError::Set {
-                    file: entry.into(),
-                    problem,
-                });
+                return Err(LoadError::Set { file: entry.into(), problem });
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let what = format!(
-            "{} of its {} shards are not there",
-            missing.len(),
-            self.names.len()
-        );
-        Err(LoadError::Missing {
-            file: entry.into(),
-            what,
-            missing,
-        })
+        let what = format!("{} of its {} shards are not there", missing.len(), self.names.len());
+        Err(LoadError::Missing { file: entry.into(), what, missing })
     }
 }
 
@@ -303,14 +257,7 @@ fn reconcile(
     let mut places: HashMap<&[u8], Place> = HashMap::with_capacity(index.weight_map.len());
     for (name, shard) in &index.weight_map {
         let shard = shards.order[*shard as usize];
-        places.insert(
-            name,
-            Place {
-                shard,
-                found: false,
-                elsewhere: None,
-            },
-        );
+        places.insert(name, Place { shard, found: false, elsewhere: None });
     }
     let (mut unnamed, mut doubled) = (Noted::default(), Noted::default());
     for (at, file) in files.iter_mut().enumerate() {
@@ -331,10 +278,7 @@ fn reconcile(
             }
         });
     }
-    let mut lacking = index
-        .weight_map
-        .iter()
-        .filter(|(name, _)| !places[&**name].found);
+    let mut lacking = index.weight_map.iter().filter(|(name, _)| !places[&**name].found);
     if let Some((name, _)) = lacking.next() {
         let place = places[&**name];
         let shown = |at: u32| shown_name(&files[at as usize].name);
@@ -351,10 +295,7 @@ fn reconcile(
             Quoted(name),
             shown(place.shard)
         );
-        return Err(LoadError::Set {
-            file: entry.into(),
-            problem,
-        });
+        return Err(LoadError::Set { file: entry.into(), problem });
     }
     Ok([
         unnamed.warning("tensors that the index does not name"),

@@ -60,11 +60,7 @@ impl Listed {
 
     /// `1 tensor`, `7 tensors`.
     fn tensors(&self) -> String {
-        format!(
-            "{} {}",
-            self.count,
-            if self.count == 1 { "tensor" } else { "tensors" }
-        )
+        format!("{} {}", self.count, if self.count == 1 { "tensor" } else { "tensors" })
     }
 }
 
@@ -119,12 +115,7 @@ impl<'f> Hf<'f> {
         op: Op,
         out: &mut Out<'_>,
     ) {
-        let layer = numbers
-            .first()
-            .copied()
-            .flatten()
-            .and_then(number)
-            .unwrap_or(0);
+        let layer = numbers.first().copied().flatten().and_then(number).unwrap_or(0);
         render(&known.target, numbers, 0, &mut self.buffer);
         let rows = item.shape.first().copied().unwrap_or(0);
         let transform = self.transform(op, layer, rows);
@@ -182,10 +173,9 @@ impl<'f> Hf<'f> {
     fn check_slices(&self, known: &Known, item: &Mounted<'_>) -> Result<(), String> {
         check_split(item)?;
         match self.facts.expert_count {
-            Some(count) if known.experts && count != item.shape[0] => Err(format!(
-                "has {} experts, the metadata says {count}",
-                item.shape[0]
-            )),
+            Some(count) if known.experts && count != item.shape[0] => {
+                Err(format!("has {} experts, the metadata says {count}", item.shape[0]))
+            }
             _ => Ok(()),
         }
     }
@@ -224,12 +214,7 @@ impl<'f> Hf<'f> {
         item: &Mounted<'_>,
         out: &mut Out<'_>,
     ) {
-        let layer = numbers
-            .first()
-            .copied()
-            .flatten()
-            .and_then(number)
-            .unwrap_or(0);
+        let layer = numbers.first().copied().flatten().and_then(number).unwrap_or(0);
         let heads = self.facts.heads(layer).zip(self.facts.kv_heads(layer));
         let Some((heads, kv_heads)) = heads else {
             return self.keep(item, "cannot be cut: the metadata has no head counts", out);
@@ -261,8 +246,7 @@ impl<'f> Hf<'f> {
 
 fn rope(heads: Option<u32>, rows: u64) -> Option<Transform> {
     let heads = heads?;
-    rows.is_multiple_of(2 * u64::from(heads))
-        .then_some(Transform::RopeRows { heads })
+    rows.is_multiple_of(2 * u64::from(heads)).then_some(Transform::RopeRows { heads })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -40,12 +40,7 @@ pub struct Catalog {
 impl Catalog {
     /// Stored names, unchanged.
     pub fn identity() -> Catalog {
-        Catalog {
-            label: "none".into(),
-            in_force: false,
-            warnings: Vec::new(),
-            list: None,
-        }
+        Catalog { label: "none".into(), in_force: false, warnings: Vec::new(), list: None }
     }
 
     /// Applies the values of `map=` in order, each a full pass over the names that the one
@@ -59,18 +54,9 @@ impl Catalog {
         if stages.is_empty() {
             return Ok(Catalog::identity());
         }
-        let label = stages
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(",");
+        let label = stages.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let (list, warnings) = stage::run_all(model, facts, &stages)?;
-        Ok(Catalog {
-            label,
-            in_force: true,
-            warnings,
-            list,
-        })
+        Ok(Catalog { label, in_force: true, warnings, list })
     }
 
     /// Whether mounted tensors are the stored ones, under their own names.
@@ -206,14 +192,7 @@ impl List {
         };
         let shape = self.shape_id(&tensor.shape, shape);
         let transform = self.transform_id(transform);
-        self.entries.push(Entry {
-            from,
-            source,
-            name_at,
-            shape,
-            name_len,
-            transform,
-        });
+        self.entries.push(Entry { from, source, name_at, shape, name_len, transform });
         true
     }
 
@@ -254,14 +233,8 @@ impl List {
     }
 
     fn shape_id(&mut self, stored: &[u64], shape: &[u64]) -> u32 {
-        let tail = stored
-            .len()
-            .checked_sub(shape.len())
-            .filter(|&n| stored[n..] == *shape);
-        if let Some(tail) = tail
-            .and_then(|n| u32::try_from(n).ok())
-            .filter(|&n| n < MAX_TAIL)
-        {
+        let tail = stored.len().checked_sub(shape.len()).filter(|&n| stored[n..] == *shape);
+        if let Some(tail) = tail.and_then(|n| u32::try_from(n).ok()).filter(|&n| n < MAX_TAIL) {
             return tail;
         }
         if let Some(&id) = self.shape_ids.get(shape) {

@@ -24,17 +24,15 @@ pub struct Row<'a> {
 
 /// The map in tensor order, a line for each mounted tensor and for each that is not shown.
 pub fn map_rows<'a>(model: &'a Model, catalog: &'a Catalog) -> impl Iterator<Item = Row<'a>> {
-    (0u32..)
-        .zip(&model.tensors)
-        .flat_map(move |(source, stored)| {
-            let targets = catalog.targets(model, source);
-            let (from, count) = (targets.start, targets.len());
-            (0..count.max(1)).map(move |i| Row {
-                stored,
-                mounted: (count > 0).then(|| catalog.get(model, from + i)),
-                part: (i, count),
-            })
+    (0u32..).zip(&model.tensors).flat_map(move |(source, stored)| {
+        let targets = catalog.targets(model, source);
+        let (from, count) = (targets.start, targets.len());
+        (0..count.max(1)).map(move |i| Row {
+            stored,
+            mounted: (count > 0).then(|| catalog.get(model, from + i)),
+            part: (i, count),
         })
+    })
 }
 
 /// Writes the map as a map file, indented, with a line break at the end.
@@ -65,12 +63,7 @@ impl Serialize for Pairs<'_> {
                 continue;
             };
             let range = self.catalog.targets(self.model, source);
-            let parts = Parts {
-                model: self.model,
-                catalog: self.catalog,
-                stored,
-                range,
-            };
+            let parts = Parts { model: self.model, catalog: self.catalog, stored, range };
             map.serialize_entry(name, &parts)?;
         }
         map.end()
@@ -117,10 +110,7 @@ impl Serialize for Parts<'_> {
             if plain {
                 list.serialize_element(&Self::name(&part))?;
             } else {
-                list.serialize_element(&Shaped {
-                    name: Self::name(&part),
-                    shape: part.shape,
-                })?;
+                list.serialize_element(&Shaped { name: Self::name(&part), shape: part.shape })?;
             }
         }
         list.end()

@@ -85,11 +85,7 @@ impl std::error::Error for MapError {}
 impl MapError {
     /// No problems yet with the stage `map` (`hf` or a file name).
     pub(super) fn new(map: impl Into<String>) -> MapError {
-        MapError {
-            map: map.into(),
-            problems: Vec::new(),
-            more: 0,
-        }
+        MapError { map: map.into(), problems: Vec::new(), more: 0 }
     }
 
     pub(super) fn push(&mut self, code: Code, place: Option<(usize, usize)>, text: String) {
@@ -102,11 +98,7 @@ impl MapError {
 
     /// Itself as an error, when there was a problem.
     pub(super) fn into_result(self) -> Result<(), MapError> {
-        if self.problems.is_empty() {
-            Ok(())
-        } else {
-            Err(self)
-        }
+        if self.problems.is_empty() { Ok(()) } else { Err(self) }
     }
 
     /// The stage: `hf`, `gguf` or the file as given.
@@ -134,24 +126,14 @@ impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "map {}: ", self.map)?;
         let total = self.count();
-        let lines = if total <= MAX_LINES {
-            total
-        } else {
-            MAX_LINES - 1
-        };
+        let lines = if total <= MAX_LINES { total } else { MAX_LINES - 1 };
         for (i, problem) in self.problems.iter().take(lines).enumerate() {
             if i > 0 {
                 f.write_str("\n  ")?;
             }
             write!(f, "{problem}")?;
         }
-        for (i, problem) in self
-            .problems
-            .iter()
-            .enumerate()
-            .skip(lines)
-            .take(MAX_ON_LAST_LINE)
-        {
+        for (i, problem) in self.problems.iter().enumerate().skip(lines).take(MAX_ON_LAST_LINE) {
             f.write_str(if i == lines { "\n  " } else { "; " })?;
             write!(f, "{problem}")?;
         }
@@ -181,10 +163,7 @@ pub(super) fn show(name: &[u8]) -> String {
             out.push_str(&format!("\\x{byte:02x}"));
         }
         if out.len() > MAX {
-            let cut = (0..=MAX)
-                .rev()
-                .find(|&i| out.is_char_boundary(i))
-                .unwrap_or(0);
+            let cut = (0..=MAX).rev().find(|&i| out.is_char_boundary(i)).unwrap_or(0);
             out.truncate(cut);
             out.push_str("...");
             break;
@@ -214,11 +193,7 @@ mod tests {
     fn error(count: usize) -> MapError {
         let mut error = MapError::new("m.json");
         for i in 0..count {
-            error.push(
-                Code::Target,
-                (i == 0).then_some((2, 7)),
-                format!("problem{i}."),
-            );
+            error.push(Code::Target, (i == 0).then_some((2, 7)), format!("problem{i}."));
         }
         error
     }

@@ -31,10 +31,9 @@ impl ArchFacts {
             return ArchFacts::default();
         };
         let numbers = |key: &str| match model.meta(&format!("{arch}.{key}")) {
-            Some(Value::Array(Array::Inline { items, .. })) => items
-                .iter()
-                .map(Value::as_u64)
-                .collect::<Option<Vec<u64>>>(),
+            Some(Value::Array(Array::Inline { items, .. })) => {
+                items.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()
+            }
             Some(Value::Array(array)) => arrays(array),
             Some(value) => value.as_u64().map(|n| vec![n]),
             None => Some(Vec::new()),
@@ -48,9 +47,7 @@ impl ArchFacts {
             architecture: Some(arch.clone()),
             head_count,
             head_count_kv,
-            expert_count: model
-                .meta(&format!("{arch}.expert_count"))
-                .and_then(Value::as_u64),
+            expert_count: model.meta(&format!("{arch}.expert_count")).and_then(Value::as_u64),
             config: None,
         }
     }
@@ -101,10 +98,7 @@ mod tests {
             name: None,
             metadata: metadata
                 .iter()
-                .map(|(key, value)| Meta {
-                    key: key.as_bytes().into(),
-                    value: value.clone(),
-                })
+                .map(|(key, value)| Meta { key: key.as_bytes().into(), value: value.clone() })
                 .collect(),
             shards: Vec::new(),
             tensors: Vec::new(),

@@ -96,14 +96,7 @@ const fn llama_style(
     marks: &'static [&'static str],
     tables: &'static [&'static [Row]],
 ) -> Family {
-    Family {
-        archs,
-        model_types,
-        layer: "model.layers.{i}.",
-        bases: &["model."],
-        marks,
-        tables,
-    }
+    Family { archs, model_types, layer: "model.layers.{i}.", bases: &["model."], marks, tables }
 }
 
 /// All families.
@@ -140,41 +133,19 @@ pub(super) const FAMILIES: &[Family] = &[
         &["qwen3"],
         &["qwen3"],
         &["@self_attn.q_norm", "@post_attention_layernorm"],
-        &[
-            EMBED, HEAD, ATTN_NORM, QKVO, QK_NORM, FFN_NORM, GATE, UP_DOWN,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, QKVO, QK_NORM, FFN_NORM, GATE, UP_DOWN],
     ),
     llama_style(
         &["qwen2moe"],
         &["qwen2_moe"],
         &["@mlp.shared_expert_gate"],
-        &[
-            EMBED,
-            HEAD,
-            ATTN_NORM,
-            QKVO,
-            FFN_NORM,
-            GATE,
-            UP_DOWN,
-            MLP_EXPERTS,
-            SHARED_EXPERT,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, QKVO, FFN_NORM, GATE, UP_DOWN, MLP_EXPERTS, SHARED_EXPERT],
     ),
     llama_style(
         &["qwen3moe", "olmoe"],
         &["qwen3_moe", "olmoe"],
         &["@self_attn.q_norm", "@mlp.gate"],
-        &[
-            EMBED,
-            HEAD,
-            ATTN_NORM,
-            QKVO,
-            QK_NORM,
-            FFN_NORM,
-            GATE,
-            UP_DOWN,
-            MLP_EXPERTS,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, QKVO, QK_NORM, FFN_NORM, GATE, UP_DOWN, MLP_EXPERTS],
     ),
     llama_style(
         &["gemma"],
@@ -217,9 +188,7 @@ pub(super) const FAMILIES: &[Family] = &[
         &["stablelm"],
         &["stablelm"],
         &["@post_attention_layernorm"],
-        &[
-            EMBED, HEAD, ATTN_NORM, QKVO, FFN_NORM, GATE, UP_DOWN, STABLELM,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, QKVO, FFN_NORM, GATE, UP_DOWN, STABLELM],
     ),
     llama_style(
         &["command-r", "cohere2"],
@@ -244,33 +213,13 @@ pub(super) const FAMILIES: &[Family] = &[
         &["deepseek2"],
         &["deepseek_v2", "deepseek_v3"],
         &["@self_attn.kv_a_proj_with_mqa"],
-        &[
-            EMBED,
-            HEAD,
-            ATTN_NORM,
-            FFN_NORM,
-            DEEPSEEK2,
-            GATE,
-            UP_DOWN,
-            MLP_EXPERTS,
-            SHARED_EXPERTS,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, FFN_NORM, DEEPSEEK2, GATE, UP_DOWN, MLP_EXPERTS, SHARED_EXPERTS],
     ),
     llama_style(
         &["deepseek"],
         &["deepseek"],
         &["@mlp.shared_experts.gate_proj"],
-        &[
-            EMBED,
-            HEAD,
-            ATTN_NORM,
-            QKVO_ROPE,
-            FFN_NORM,
-            GATE,
-            UP_DOWN,
-            MLP_EXPERTS,
-            SHARED_EXPERTS,
-        ],
+        &[EMBED, HEAD, ATTN_NORM, QKVO_ROPE, FFN_NORM, GATE, UP_DOWN, MLP_EXPERTS, SHARED_EXPERTS],
     ),
     llama_style(
         &["gpt-oss"],
@@ -315,10 +264,7 @@ pub(super) const FAMILIES: &[Family] = &[
         model_types: &["bloom"],
         layer: "transformer.h.{i}.",
         bases: &["transformer."],
-        marks: &[
-            "@self_attention.query_key_value",
-            "transformer.word_embeddings_layernorm",
-        ],
+        marks: &["@self_attention.query_key_value", "transformer.word_embeddings_layernorm"],
         tables: &[BLOOM, HEAD],
     },
     Family {

@@ -127,17 +127,12 @@ fn check_target(name: &[u8]) -> Result<(), String> {
     if matches!(text, "." | ".." | "__metadata__") {
         return Err("is reserved".into());
     }
-    if let Some(c) = text
-        .chars()
-        .find(|&c| matches!(c, '/' | '\\' | '\0'..='\x1f' | '\x7f'))
-    {
+    if let Some(c) = text.chars().find(|&c| matches!(c, '/' | '\\' | '\0'..='\x1f' | '\x7f')) {
         return Err(format!("contains {c:?}"));
     }
     let len = encoded_len(name) + LONGEST_SUFFIX;
     if len > NAME_MAX {
-        return Err(format!(
-            "makes a file name of {len} bytes, more than {NAME_MAX}"
-        ));
+        return Err(format!("makes a file name of {len} bytes, more than {NAME_MAX}"));
     }
     Ok(())
 }
@@ -145,9 +140,7 @@ fn check_target(name: &[u8]) -> Result<(), String> {
 impl MapFile<'_> {
     /// The first pair or rule that takes the name gives the outcome.
     fn decide(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
-        let pair = std::str::from_utf8(item.name)
-            .ok()
-            .and_then(|name| self.pairs.get_mut(name));
+        let pair = std::str::from_utf8(item.name).ok().and_then(|name| self.pairs.get_mut(name));
         if let Some(pair) = pair {
             pair.used = true;
             match &pair.target {
@@ -227,11 +220,8 @@ impl MapFile<'_> {
             Ok(slots) => slots,
             Err(_) => {
                 let place = self.text.place(self.rules[number].at);
-                let text = format!(
-                    "rule {}: too ambiguous for the name {}",
-                    number + 1,
-                    show(name)
-                );
+                let text =
+                    format!("rule {}: too ambiguous for the name {}", number + 1, show(name));
                 problems.push(Code::Limit, Some(place), text);
                 None
             }
@@ -240,31 +230,21 @@ impl MapFile<'_> {
 
     /// Rules that took no name: whether an earlier one took all that they would have.
     fn warn_idle(&mut self, names: Names<'_>, problems: &mut MapError, warnings: &mut Vec<String>) {
-        let idle: Vec<usize> = (0..self.rules.len())
-            .filter(|&n| !self.rules[n].fired)
-            .collect();
+        let idle: Vec<usize> = (0..self.rules.len()).filter(|&n| !self.rules[n].fired).collect();
         for number in idle {
-            let taken = names
-                .iter()
-                .find(|item| self.attempt(number, item.name, problems).is_some());
+            let taken =
+                names.iter().find(|item| self.attempt(number, item.name, problems).is_some());
             let rule = number + 1;
             warnings.push(match taken {
                 Some(item) => {
                     let before = self.first_taker(item.name, problems);
-                    format!(
-                        "rule {rule} is shadowed: {before} took {} before it",
-                        show(item.name)
-                    )
+                    format!("rule {rule} is shadowed: {before} took {} before it", show(item.name))
                 }
                 None => format!("rule {rule} matched nothing"),
             });
         }
-        let mut unused: Vec<(u32, &str)> = self
-            .pairs
-            .iter()
-            .filter(|(_, p)| !p.used)
-            .map(|(n, p)| (p.at, &**n))
-            .collect();
+        let mut unused: Vec<(u32, &str)> =
+            self.pairs.iter().filter(|(_, p)| !p.used).map(|(n, p)| (p.at, &**n)).collect();
         unused.sort_unstable();
         if !unused.is_empty() {
             let listed = unused.iter().map(|(_, name)| name.as_bytes());
@@ -300,11 +280,7 @@ impl Stage for MapFile<'_> {
         if self.uncovered_count > 0 {
             let listed = self.uncovered.iter().map(|n| &**n);
             let listed = show_list(listed, self.uncovered_count, usize::MAX);
-            problems.push(
-                Code::Unmapped,
-                None,
-                format!("no pair or rule for {listed}"),
-            );
+            problems.push(Code::Unmapped, None, format!("no pair or rule for {listed}"));
         }
         let mut found = Vec::new();
         self.warn_idle(names, problems, &mut found);
@@ -325,10 +301,7 @@ fn target(item: &Mounted<'_>, name: &[u8]) -> Result<(), (Code, String)> {
         return Ok(());
     }
     check_target(name).map_err(|why| {
-        (
-            Code::Target,
-            format!("{} -> {}: the target {why}", show(item.name), show(name)),
-        )
+        (Code::Target, format!("{} -> {}: the target {why}", show(item.name), show(name)))
     })
 }
 
@@ -346,13 +319,7 @@ fn split_pair(item: &Mounted<'_>, slices: &[Slice<'_>], out: &mut Out<'_>) -> Re
         ));
     }
     for slice in slices {
-        out.part(
-            PAIRS,
-            item,
-            slice.name.as_bytes(),
-            &item.shape[1..],
-            Transform::None,
-        );
+        out.part(PAIRS, item, slice.name.as_bytes(), &item.shape[1..], Transform::None);
     }
     Ok(())
 }
@@ -365,9 +332,7 @@ fn split_by_shapes(
 ) -> Result<(), String> {
     if !item.transform.is_elementwise() {
         let name = item.transform.name().unwrap_or_default();
-        return Err(format!(
-            "its rows are not yet in order ({name}): a slice would mix them"
-        ));
+        return Err(format!("its rows are not yet in order ({name}): a slice would mix them"));
     }
     let mut total = 0u64;
     let mut bytes = 0u64;
@@ -376,19 +341,14 @@ fn split_by_shapes(
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
         let count = if shape.contains(&0) { Some(0) } else { count };
         let (Some(count), Some(len)) = (count, count.and_then(|_| part_bytes(item, shape))) else {
-            return Err(format!(
-                "a slice of shape {shape:?} of {} is not whole bytes",
-                item.dtype
-            ));
+            return Err(format!("a slice of shape {shape:?} of {} is not whole bytes", item.dtype));
         };
         total = total.saturating_add(count);
         bytes = bytes.saturating_add(len);
     }
     let whole = elements(item.shape);
     if total != whole || bytes != item.extent.len {
-        return Err(format!(
-            "slices of {total} elements in all, the tensor has {whole}"
-        ));
+        return Err(format!("slices of {total} elements in all, the tensor has {whole}"));
     }
     for slice in slices {
         let shape = slice.shape.as_deref().unwrap_or_default();
@@ -408,12 +368,7 @@ struct Clock {
 
 impl Clock {
     fn new() -> Clock {
-        Clock {
-            start: Instant::now(),
-            names: 0,
-            attempts: 0,
-            over: false,
-        }
+        Clock { start: Instant::now(), names: 0, attempts: 0, over: false }
     }
 
     /// Whether the time is up; says so once.

@@ -132,10 +132,7 @@ enum Source {
 /// A pattern that matches whole names only.
 fn compile(pattern: &str, budget: usize) -> Result<Regex, Wrong> {
     let build = |pattern: &str| {
-        RegexBuilder::new(pattern)
-            .size_limit(budget)
-            .dfa_size_limit(budget)
-            .build()
+        RegexBuilder::new(pattern).size_limit(budget).dfa_size_limit(budget).build()
     };
     // On its own first: `a)|(b` must not become legal by what is put around it. A pattern
     // that ends in a comment (flag x) needs the line break, any other must not have one.
@@ -180,9 +177,7 @@ fn template_target(to: &str, from: &Template, split: Option<&str>) -> Result<Vec
             Brace::Name(name) => match from.slot(name) {
                 Some(slot) => Piece::Slot(slot),
                 None => {
-                    return Err(format!(
-                        "{name} unbound: {{{name}}} of `to` is not in `from`"
-                    ));
+                    return Err(format!("{name} unbound: {{{name}}} of `to` is not in `from`"));
                 }
             },
         });
@@ -242,9 +237,9 @@ fn regex_target(to: &str, regex: &Regex, split: Option<&str>) -> Result<Vec<Piec
 /// `split` names one placeholder, by letters only.
 fn check_split_name(split: Option<&str>) -> Result<(), String> {
     match split {
-        Some(name) if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase()) => Err(
-            format!("`split` is {name:?}, expected a placeholder name such as \"e\""),
-        ),
+        Some(name) if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase()) => {
+            Err(format!("`split` is {name:?}, expected a placeholder name such as \"e\""))
+        }
         _ => Ok(()),
     }
 }
@@ -252,9 +247,9 @@ fn check_split_name(split: Option<&str>) -> Result<(), String> {
 /// A split whose targets would all have one name.
 fn check_index(split: Option<&str>, pieces: &[Piece]) -> Result<(), String> {
     match split {
-        Some(name) if !pieces.contains(&Piece::Index) => Err(format!(
-            "{{{name}}} of `split` is not in `to`: all slices would have one name"
-        )),
+        Some(name) if !pieces.contains(&Piece::Index) => {
+            Err(format!("{{{name}}} of `split` is not in `to`: all slices would have one name"))
+        }
         _ => Ok(()),
     }
 }
@@ -267,25 +262,11 @@ mod tests {
     const BUDGET: usize = 1 << 20;
 
     fn from(from: &str, to: &str) -> Result<Rule, Wrong> {
-        Rule::new(
-            &Written {
-                from: Some(from),
-                to: Some(to),
-                ..Written::default()
-            },
-            BUDGET,
-        )
+        Rule::new(&Written { from: Some(from), to: Some(to), ..Written::default() }, BUDGET)
     }
 
     fn regex(pattern: &str, to: &str) -> Result<Rule, Wrong> {
-        Rule::new(
-            &Written {
-                regex: Some(pattern),
-                to: Some(to),
-                ..Written::default()
-            },
-            BUDGET,
-        )
+        Rule::new(&Written { regex: Some(pattern), to: Some(to), ..Written::default() }, BUDGET)
     }
 
     fn apply(rule: Result<Rule, Wrong>, name: &str) -> Option<String> {
@@ -310,24 +291,14 @@ mod tests {
     #[test]
     fn regexes_are_anchored_and_fill_groups() {
         let strip = || regex("_orig_mod\\.(.+)", "${1}");
-        assert_eq!(
-            apply(strip(), "_orig_mod.module.x.weight"),
-            Some("module.x.weight".into())
-        );
+        assert_eq!(apply(strip(), "_orig_mod.module.x.weight"), Some("module.x.weight".into()));
         assert_eq!(apply(strip(), "x._orig_mod.y"), None);
-        assert_eq!(
-            apply(regex("a|ab", "x"), "ab"),
-            Some("x".into()),
-            "the whole name decides"
-        );
+        assert_eq!(apply(regex("a|ab", "x"), "ab"), Some("x".into()), "the whole name decides");
         assert_eq!(apply(regex("a", "x"), "a\n"), None);
         assert_eq!(apply(regex("(?m)^a$", "x"), "a\nb"), None);
         let named = regex("(?P<layer>\\d+)-(b)?(.*)", "$${layer}.${layer}.${2}.${3}");
         assert_eq!(apply(named, "12-c"), Some("${layer}.12..c".into()));
-        assert_eq!(
-            apply(regex("(?x) a b # comment", "x"), "ab"),
-            Some("x".into())
-        );
+        assert_eq!(apply(regex("(?x) a b # comment", "x"), "ab"), Some("x".into()));
     }
 
     #[test]
@@ -351,16 +322,8 @@ mod tests {
     fn what_regexes_cannot_do_is_said_with_a_hint() {
         let (code, text) = regex("^model(?!\\.visual)", "x").unwrap_err();
         assert_eq!(code, Code::Regex);
-        assert!(
-            text.contains("look-around") && text.contains("earlier rule"),
-            "{text}"
-        );
-        assert!(
-            regex("(a)\\1", "x")
-                .unwrap_err()
-                .1
-                .contains("backreferences")
-        );
+        assert!(text.contains("look-around") && text.contains("earlier rule"), "{text}");
+        assert!(regex("(a)\\1", "x").unwrap_err().1.contains("backreferences"));
         assert_eq!(regex("a)|(b", "x").unwrap_err().0, Code::Regex);
         let (code, text) = regex("(\\w{500}){500}", "x").unwrap_err();
         assert_eq!(code, Code::Regex);
@@ -374,82 +337,38 @@ mod tests {
         for written in [
             Written { to: b, ..none() },
             Written { from: a, ..none() },
-            Written {
-                from: a,
-                regex: a,
-                to: b,
-                ..none()
-            },
-            Written {
-                from: a,
-                to: b,
-                drop: true,
-                ..none()
-            },
-            Written {
-                from: a,
-                drop: true,
-                split: Some("e"),
-                ..none()
-            },
+            Written { from: a, regex: a, to: b, ..none() },
+            Written { from: a, to: b, drop: true, ..none() },
+            Written { from: a, drop: true, split: Some("e"), ..none() },
         ] {
-            assert_eq!(
-                Rule::new(&written, BUDGET).unwrap_err().0,
-                Code::Rule,
-                "{written:?}"
-            );
+            assert_eq!(Rule::new(&written, BUDGET).unwrap_err().0, Code::Rule, "{written:?}");
         }
-        let drop = Rule::new(
-            &Written {
-                from: a,
-                drop: true,
-                ..none()
-            },
-            BUDGET,
-        )
-        .unwrap();
+        let drop = Rule::new(&Written { from: a, drop: true, ..none() }, BUDGET).unwrap();
         assert!(matches!(drop.action, Action::Drop));
     }
 
     #[test]
     fn split_binds_its_own_placeholder() {
         let split = |source: &str, to: &str, name: &str| {
-            let (from, regex) = if source.contains('(') {
-                (None, Some(source))
-            } else {
-                (Some(source), None)
-            };
+            let (from, regex) =
+                if source.contains('(') { (None, Some(source)) } else { (Some(source), None) };
             Rule::new(
-                &Written {
-                    from,
-                    regex,
-                    to: Some(to),
-                    split: Some(name),
-                    drop: false,
-                },
+                &Written { from, regex, to: Some(to), split: Some(name), drop: false },
                 BUDGET,
             )
         };
-        for (source, to) in [
-            ("x.{i}", "y.{i}.{e}"),
-            ("x.(.)", "y.${1}.{e}"),
-            ("x.(.)", "y.${1}.${e}"),
-        ] {
+        for (source, to) in
+            [("x.{i}", "y.{i}.{e}"), ("x.(.)", "y.${1}.{e}"), ("x.(.)", "y.${1}.${e}")]
+        {
             let mut rule = split(source, to, "e").unwrap();
             let slots = rule.matches(b"x.4").unwrap().unwrap();
-            let Action::Split(pieces) = &rule.action else {
-                panic!()
-            };
+            let Action::Split(pieces) = &rule.action else { panic!() };
             let mut out = Vec::new();
             render(pieces, &slots, 7, &mut out);
             assert_eq!(out, b"y.4.7");
         }
         for (to, name) in [("y", "e"), ("y.{e}", ""), ("y.{e}", "E"), ("y.{i}", "i")] {
-            assert_eq!(
-                split("x.{i}", to, name).unwrap_err().0,
-                Code::Placeholder,
-                "{to} {name}"
-            );
+            assert_eq!(split("x.{i}", to, name).unwrap_err().0, Code::Placeholder, "{to} {name}");
         }
     }
 }

@@ -84,14 +84,7 @@ impl<'m> Out<'m> {
         };
         let at = item.extent.offset - self.model.tensors[item.source as usize].extent.offset;
         let pushed = self.list.len() < self.limit
-            && self.list.push(
-                self.model,
-                item.source,
-                name,
-                shape,
-                at + self.from,
-                transform,
-            );
+            && self.list.push(self.model, item.source, name, shape, at + self.from, transform);
         if !pushed {
             self.full = true;
             let text = format!(
@@ -132,9 +125,7 @@ pub(super) fn check_split(item: &Mounted<'_>) -> Result<(), String> {
     }
     if !item.transform.is_elementwise() {
         let name = item.transform.name().unwrap_or_default();
-        return Err(format!(
-            "its rows are not yet in order ({name}): a slice would mix them"
-        ));
+        return Err(format!("its rows are not yet in order ({name}): a slice would mix them"));
     }
     Ok(())
 }
@@ -148,10 +139,7 @@ pub(super) fn run_all(
     let mut list: Option<List> = None;
     let mut warnings = Vec::new();
     for spec in stages {
-        let names = Names {
-            model,
-            list: list.as_ref(),
-        };
+        let names = Names { model, list: list.as_ref() };
         let done = match spec {
             MapSpec::None => None,
             MapSpec::Hf if model.format == Format::Safetensors => {
@@ -180,10 +168,7 @@ pub(super) fn run_all(
             list = done;
         }
     }
-    let names = Names {
-        model,
-        list: list.as_ref(),
-    };
+    let names = Names { model, list: list.as_ref() };
     if stages.iter().any(|s| matches!(s, MapSpec::File(_))) {
         warn_case(names, &mut warnings);
     }
@@ -222,13 +207,7 @@ fn run(
     if !out.full {
         report_collisions(stage, names, &mut out);
     }
-    let Out {
-        list,
-        dropped,
-        dropped_count,
-        mut problems,
-        ..
-    } = out;
+    let Out { list, dropped, dropped_count, mut problems, .. } = out;
     stage.finish(names, &mut problems, warnings);
     problems.into_result()?;
     if dropped_count > 0 {
@@ -291,16 +270,8 @@ fn warn_case(names: Names<'_>, warnings: &mut Vec<String>) {
     });
     if let Some((a, b)) = first {
         let name = |i: u32| show(names.get(i as usize).name);
-        let more = if count > 1 {
-            format!(" ({count} such pairs)")
-        } else {
-            String::new()
-        };
-        warnings.push(format!(
-            "map: {} and {} differ only in case{more}",
-            name(a),
-            name(b)
-        ));
+        let more = if count > 1 { format!(" ({count} such pairs)") } else { String::new() };
+        warnings.push(format!("map: {} and {} differ only in case{more}", name(a), name(b)));
     }
 }
 
@@ -313,11 +284,7 @@ fn warn_values(names: Names<'_>, warnings: &mut Vec<String>) {
         }
     }
     for (kind, (count, first)) in kinds {
-        let tensors = if count == 1 {
-            "tensor has"
-        } else {
-            "tensors have"
-        };
+        let tensors = if count == 1 { "tensor has" } else { "tensors have" };
         warnings.push(format!(
             "map=hf changes names only: {count} {tensors} values as GGUF stores them, not those of \
              the checkpoint (not applied: {kind}), first {first}"

@@ -124,11 +124,7 @@ fn units(name: &[u8]) -> impl Iterator<Item = Unit<'_>> {
 
 fn escape(byte: u8) -> [u8; 3] {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    [
-        b'%',
-        HEX[usize::from(byte >> 4)],
-        HEX[usize::from(byte & 15)],
-    ]
+    [b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
 }
 
 /// `~` and the first 16 hex digits of the SHA-256 of the full name.
@@ -174,15 +170,9 @@ mod tests {
 
     #[test]
     fn ordinary_names_are_borrowed() {
-        for name in [
-            "blk.0.attn_q.weight",
-            "with space",
-            "...",
-            "a\\b",
-            "\u{1f600}.\u{e9}",
-            "-",
-            "~",
-        ] {
+        for name in
+            ["blk.0.attn_q.weight", "with space", "...", "a\\b", "\u{1f600}.\u{e9}", "-", "~"]
+        {
             assert!(
                 matches!(file_stem(name.as_bytes(), 5), Cow::Borrowed(b) if b == name.as_bytes())
             );

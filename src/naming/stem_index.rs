@@ -56,17 +56,10 @@ impl StemIndex {
             .map(|i| (hasher.hash_one(&*stem(i)) & !u64::from(u32::MAX)) | u64::from(i))
             .collect();
         slots.sort_unstable();
-        let index = StemIndex {
-            hasher,
-            slots: slots.into_boxed_slice(),
-        };
+        let index = StemIndex { hasher, slots: slots.into_boxed_slice() };
         // Equal stems have equal hashes: they stand in one run, which is short unless the
         // stems are equal indeed, and then the first match ends the inner loop.
-        for run in index
-            .slots
-            .chunk_by(|a, b| a >> 32 == b >> 32)
-            .filter(|run| run.len() > 1)
-        {
+        for run in index.slots.chunk_by(|a, b| a >> 32 == b >> 32).filter(|run| run.len() > 1) {
             for (at, &slot) in run.iter().enumerate().skip(1) {
                 let here = stem(index_of(slot));
                 let twin = run[..at].iter().find(|&&s| stem(index_of(s)) == here);
@@ -108,10 +101,7 @@ impl StemIndex {
 }
 
 /// The lower half of a slot.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the truncation is the point"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "the truncation is the point")]
 const fn index_of(slot: u64) -> u32 {
     slot as u32
 }
@@ -149,14 +139,7 @@ mod tests {
         let fake = file_stem(&long, 5).into_owned();
         let names = [b"other".to_vec(), fake.clone(), long];
         let error = StemIndex::build(3, |i| file_stem(&names[i as usize], 5)).unwrap_err();
-        assert_eq!(
-            error,
-            Collision {
-                stem: fake.into(),
-                a: 1,
-                b: 2
-            }
-        );
+        assert_eq!(error, Collision { stem: fake.into(), a: 1, b: 2 });
     }
 
     #[test]

@@ -28,9 +28,7 @@ impl<'t> Text<'t> {
             Ok(raw) => Ok((Text(text), raw)),
             Err(e) => {
                 let message = e.to_string();
-                let words = message
-                    .rsplit_once(" at line ")
-                    .map_or(&*message, |(words, _)| words);
+                let words = message.rsplit_once(" at line ").map_or(&*message, |(words, _)| words);
                 Err(((e.line(), e.column()), words.to_owned()))
             }
         }
@@ -45,10 +43,7 @@ impl<'t> Text<'t> {
     pub(super) fn place(self, at: usize) -> (usize, usize) {
         let before = &self.0.as_bytes()[..at.min(self.0.len())];
         let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
-        let start = before
-            .iter()
-            .rposition(|&b| b == b'\n')
-            .map_or(0, |i| i + 1);
+        let start = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
         (line, before.len() - start + 1)
     }
 
@@ -56,17 +51,13 @@ impl<'t> Text<'t> {
     /// value is no object.
     pub(super) fn members(self, raw: Raw<'t>, each: impl FnMut(Member<'t>) -> bool) -> Option<()> {
         let visitor = Members { text: self, each };
-        serde_json::Deserializer::from_str(raw.get())
-            .deserialize_map(visitor)
-            .ok()
+        serde_json::Deserializer::from_str(raw.get()).deserialize_map(visitor).ok()
     }
 
     /// Hands each item of an array to `each` until that says false; `None` when the value
     /// is no array.
     pub(super) fn items(self, raw: Raw<'t>, each: impl FnMut(Raw<'t>) -> bool) -> Option<()> {
-        serde_json::Deserializer::from_str(raw.get())
-            .deserialize_seq(Items { each })
-            .ok()
+        serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Items { each }).ok()
     }
 
     /// Where a slice of the text begins in it.

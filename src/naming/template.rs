@@ -109,10 +109,7 @@ fn longest(slot: usize, text: &[u8]) -> usize {
         REST => text.len(),
         WORD => text.iter().position(|&b| b == b'.').unwrap_or(text.len()),
         _ if text.first() == Some(&b'0') => 1,
-        _ => text
-            .iter()
-            .position(|b| !b.is_ascii_digit())
-            .unwrap_or(text.len()),
+        _ => text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len()),
     }
 }
 
@@ -137,9 +134,7 @@ pub(super) fn braces(text: &str) -> Result<Vec<Brace<'_>>, String> {
             literal.push_str(brace);
             rest = after;
         } else if brace == "{" {
-            let (name, after) = after
-                .split_once('}')
-                .ok_or("{ without }: write {{ for a brace")?;
+            let (name, after) = after.split_once('}').ok_or("{ without }: write {{ for a brace")?;
             if !literal.is_empty() {
                 pieces.push(Brace::Literal(std::mem::take(&mut literal).into()));
             }
@@ -163,31 +158,16 @@ mod tests {
 
     /// What the slots took, by name, or `None` without a match.
     fn matched(template: &str, name: &str) -> Option<Vec<(&'static str, String)>> {
-        let bound = Template::parse(template)
-            .unwrap()
-            .matches(name.as_bytes())
-            .unwrap()?;
+        let bound = Template::parse(template).unwrap().matches(name.as_bytes()).unwrap()?;
         let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
-        Some(
-            NAMES
-                .iter()
-                .zip(bound)
-                .filter_map(|(n, b)| Some((*n, text(b?))))
-                .collect(),
-        )
+        Some(NAMES.iter().zip(bound).filter_map(|(n, b)| Some((*n, text(b?)))).collect())
     }
 
     #[test]
     fn numbers_have_no_leading_zeros() {
         let t = "blk.{i}.attn_v.weight";
-        assert_eq!(
-            matched(t, "blk.12.attn_v.weight"),
-            Some(vec![("i", "12".into())])
-        );
-        assert_eq!(
-            matched(t, "blk.0.attn_v.weight"),
-            Some(vec![("i", "0".into())])
-        );
+        assert_eq!(matched(t, "blk.12.attn_v.weight"), Some(vec![("i", "12".into())]));
+        assert_eq!(matched(t, "blk.0.attn_v.weight"), Some(vec![("i", "0".into())]));
         assert_eq!(matched(t, "blk.012.attn_v.weight"), None);
         assert_eq!(matched(t, "blk.00.attn_v.weight"), None);
         assert_eq!(matched(t, "blk..attn_v.weight"), None);
@@ -209,10 +189,7 @@ mod tests {
         assert_eq!(matched("{w}.b", "a.b"), Some(vec![("w", "a".into())]));
         assert_eq!(matched("{w}.b", "a.c.b"), None);
         assert_eq!(matched("{w}.b", ".b"), None, "at least one character");
-        assert_eq!(
-            matched("a.{rest}", "a.b.c/d"),
-            Some(vec![("rest", "b.c/d".into())])
-        );
+        assert_eq!(matched("a.{rest}", "a.b.c/d"), Some(vec![("rest", "b.c/d".into())]));
         assert_eq!(matched("a.{rest}", "a."), None);
     }
 
@@ -221,14 +198,8 @@ mod tests {
         assert!(matched("{i}.{i}", "4.4").is_some());
         assert!(matched("{i}.{i}", "4.5").is_none());
         assert!(matched("{w}x{w}", "axbx").is_none());
-        assert_eq!(
-            matched("{w}x{w}", "axxax1xaxxax1"),
-            Some(vec![("w", "axxax1".into())])
-        );
-        assert_eq!(
-            matched("{w}-{w}", "a-a-a-a"),
-            Some(vec![("w", "a-a".into())])
-        );
+        assert_eq!(matched("{w}x{w}", "axxax1xaxxax1"), Some(vec![("w", "axxax1".into())]));
+        assert_eq!(matched("{w}-{w}", "a-a-a-a"), Some(vec![("w", "a-a".into())]));
     }
 
     #[test]

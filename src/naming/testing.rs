@@ -14,18 +14,9 @@ pub(super) fn model(format: Format, tensors: &[(&[u8], DType, &[u64])]) -> Model
         .iter()
         .map(|(name, dtype, shape)| {
             let len = dtype.nbytes(elements(shape)).unwrap();
-            let extent = Extent {
-                shard: 0,
-                offset,
-                len,
-            };
+            let extent = Extent { shard: 0, offset, len };
             offset += len;
-            Tensor {
-                name: (*name).into(),
-                dtype: *dtype,
-                shape: (*shape).into(),
-                extent,
-            }
+            Tensor { name: (*name).into(), dtype: *dtype, shape: (*shape).into(), extent }
         })
         .collect();
     Model {
@@ -48,19 +39,14 @@ pub(super) fn model(format: Format, tensors: &[(&[u8], DType, &[u64])]) -> Model
 
 /// A GGUF with F32 tensors.
 pub(super) fn floats(tensors: &[(&str, &[u64])]) -> Model {
-    let tensors: Vec<_> = tensors
-        .iter()
-        .map(|(n, s)| (n.as_bytes(), DType::F32, *s))
-        .collect();
+    let tensors: Vec<_> = tensors.iter().map(|(n, s)| (n.as_bytes(), DType::F32, *s)).collect();
     model(Format::Gguf, &tensors)
 }
 
 /// F32 vectors with these names.
 pub(super) fn named(format: Format, names: &[&str]) -> Model {
-    let tensors: Vec<(&[u8], DType, &[u64])> = names
-        .iter()
-        .map(|n| (n.as_bytes(), DType::F32, [4].as_slice()))
-        .collect();
+    let tensors: Vec<(&[u8], DType, &[u64])> =
+        names.iter().map(|n| (n.as_bytes(), DType::F32, [4].as_slice())).collect();
     model(format, &tensors)
 }
 
@@ -81,9 +67,6 @@ pub(super) fn by_files(model: &Model, texts: &[&str]) -> Result<Catalog, MapErro
             file
         })
         .collect();
-    let stages: Vec<MapSpec> = files
-        .iter()
-        .map(|f| MapSpec::File(f.path().into()))
-        .collect();
+    let stages: Vec<MapSpec> = files.iter().map(|f| MapSpec::File(f.path().into())).collect();
     Catalog::build(model, &ArchFacts::default(), &stages)
 }

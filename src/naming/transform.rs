@@ -60,9 +60,6 @@ impl Transform {
     /// Whether each value depends on the stored value at its own place alone, so that a
     /// slice may be taken before or after.
     pub const fn is_elementwise(self) -> bool {
-        matches!(
-            self,
-            Transform::None | Transform::SubtractOne | Transform::LogNegated
-        )
+        matches!(self, Transform::None | Transform::SubtractOne | Transform::LogNegated)
     }
 }

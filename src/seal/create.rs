@@ -32,12 +32,7 @@ pub struct SealOptions {
 
 impl Default for SealOptions {
     fn default() -> SealOptions {
-        SealOptions {
-            chunk_bytes: DEFAULT_CHUNK,
-            sha256: true,
-            force: false,
-            output: None,
-        }
+        SealOptions { chunk_bytes: DEFAULT_CHUNK, sha256: true, force: false, output: None }
     }
 }
 
@@ -85,14 +80,7 @@ pub fn create(
     options: &SealOptions,
     progress: &dyn Fn(u64),
 ) -> Result<SealReport, SealError> {
-    create_in(
-        cache_home().as_deref(),
-        model,
-        sources,
-        entry,
-        options,
-        progress,
-    )
+    create_in(cache_home().as_deref(), model, sources, entry, options, progress)
 }
 
 /// As [`create`], with the cache named: tests have their own.
@@ -111,21 +99,14 @@ pub(super) fn create_in(
     if !options.force {
         let places = match &options.output {
             Some(output) => vec![output.clone()],
-            None => [Some(beside(entry)), in_cache.clone()]
-                .into_iter()
-                .flatten()
-                .collect(),
+            None => [Some(beside(entry)), in_cache.clone()].into_iter().flatten().collect(),
         };
         if let Some(path) = places.iter().find(|path| exists(path)) {
             return keep(path, model, sources);
         }
     }
     let (draft, path) = open_draft(entry, in_cache, options)?;
-    let fail = |op, source| SealError::Io {
-        file: path.display().to_string(),
-        op,
-        source,
-    };
+    let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
 
     for source in sources {
         source.check_unchanged()?;
@@ -159,9 +140,7 @@ fn keep(path: &Path, model: &Model, sources: &[Source]) -> Result<SealReport, Se
         chunk_bytes: seal.grid().chunk_bytes(),
         chunks: seal.grid().chunks(),
         compared: 0,
-        files: (0..sources.len())
-            .map(|shard| seal.source_sha256(shard))
-            .collect(),
+        files: (0..sources.len()).map(|shard| seal.source_sha256(shard)).collect(),
     })
 }
 
@@ -293,15 +272,9 @@ impl<'a> Maker<'a> {
     }
 
     fn tick(&self, progress: &dyn Fn(u64)) {
-        let (summed, hashed) = (
-            self.summed.load(Ordering::Relaxed),
-            self.hashed.load(Ordering::Relaxed),
-        );
-        progress(if self.with_sha {
-            (summed + hashed) / 2
-        } else {
-            summed
-        });
+        let (summed, hashed) =
+            (self.summed.load(Ordering::Relaxed), self.hashed.load(Ordering::Relaxed));
+        progress(if self.with_sha { (summed + hashed) / 2 } else { summed });
     }
 
     /// Regions first, since the text has them first, then tensors.
@@ -313,39 +286,22 @@ impl<'a> Maker<'a> {
         progress: &dyn Fn(u64),
     ) -> Result<(), SealError> {
         let file = path.display().to_string();
-        let fail = |source| SealError::Io {
-            file: file.clone(),
-            op: "write",
-            source,
-        };
+        let fail = |source| SealError::Io { file: file.clone(), op: "write", source };
         in_order(
             threads,
-            self.grid
-                .pieces()
-                .filter(|p| !matches!(p.part, Part::Tensor(_))),
-            |piece| {
-                Ok((
-                    piece,
-                    self.sum(&piece, self.with_sha && piece.part == Part::Header, 0)?,
-                ))
-            },
+            self.grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_))),
+            |piece| Ok((piece, self.sum(&piece, self.with_sha && piece.part == Part::Header, 0)?)),
             |(piece, sums)| writer.region(&piece, &sums).map_err(fail),
             || self.tick(progress),
         )?;
         writer.regions_done().map_err(fail)?;
-        let mut pieces = self
-            .grid
-            .pieces()
-            .filter(|p| matches!(p.part, Part::Tensor(_)))
-            .peekable();
+        let mut pieces =
+            self.grid.pieces().filter(|p| matches!(p.part, Part::Tensor(_))).peekable();
         let tensors = (0..self.model.tensors.len() as u32).map(move |index| {
             let part = Part::Tensor(index);
             let piece = pieces.next_if(|p| p.part == part).or_else(|| {
                 let extent = self.model.tensors[index as usize].extent;
-                self.grid
-                    .pieces_from(extent.shard, extent.offset)
-                    .next()
-                    .filter(|p| p.part == part)
+                self.grid.pieces_from(extent.shard, extent.offset).next().filter(|p| p.part == part)
             });
             (index, piece)
         });
@@ -356,11 +312,7 @@ impl<'a> Maker<'a> {
                 Some(piece) => Ok((index, self.sum(&piece, self.with_sha, AHEAD)?)),
                 None => Ok((index, Sums::of_nothing(self.with_sha))),
             },
-            |(index, sums)| {
-                writer
-                    .tensor(&self.model.tensors[index as usize], &sums)
-                    .map_err(fail)
-            },
+            |(index, sums)| writer.tensor(&self.model.tensors[index as usize], &sums).map_err(fail),
             || self.tick(progress),
         )
     }

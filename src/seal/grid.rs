@@ -100,14 +100,8 @@ impl Grid {
         if !order.is_sorted_by_key(place) {
             order.sort_by_key(place);
         }
-        let mut grid = Grid {
-            chunk,
-            entries: Vec::new(),
-            shards: Vec::new(),
-            chunks: 0,
-        };
-        grid.entries
-            .reserve_exact(order.len() + 3 * model.shards.len());
+        let mut grid = Grid { chunk, entries: Vec::new(), shards: Vec::new(), chunks: 0 };
+        grid.entries.reserve_exact(order.len() + 3 * model.shards.len());
         let mut order = order.into_iter().peekable();
         for (number, shard) in model.shards.iter().enumerate() {
             grid.shards.push(grid.entries.len());
@@ -117,11 +111,7 @@ impl Grid {
                 .filter(|i| mine(i))
                 .map_or(shard.len, |&i| model.tensors[i as usize].extent.offset);
             let mut at = 0;
-            grid.push(
-                &mut at,
-                shard.data_start.min(first).min(shard.len),
-                Part::Header,
-            );
+            grid.push(&mut at, shard.data_start.min(first).min(shard.len), Part::Header);
             while let Some(i) = order.next_if(mine) {
                 let extent = model.tensors[i as usize].extent;
                 grid.push(&mut at, extent.offset, Part::Padding);
@@ -129,11 +119,7 @@ impl Grid {
             }
             grid.push(&mut at, shard.len, Part::Trailing);
             // The end of the file closes its last piece. It is no piece itself.
-            grid.entries.push(Entry {
-                offset: at,
-                first_chunk: grid.chunks,
-                part: Part::Trailing,
-            });
+            grid.entries.push(Entry { offset: at, first_chunk: grid.chunks, part: Part::Trailing });
         }
         grid.shards.push(grid.entries.len());
         grid.entries.shrink_to_fit();
@@ -144,11 +130,7 @@ impl Grid {
     /// overlap; if they did, the later would be cut here and never be read past its file.
     fn push(&mut self, at: &mut u64, end: u64, part: Part) {
         if end > *at {
-            self.entries.push(Entry {
-                offset: *at,
-                first_chunk: self.chunks,
-                part,
-            });
+            self.entries.push(Entry { offset: *at, first_chunk: self.chunks, part });
             self.chunks += (end - *at).div_ceil(self.chunk);
             *at = end;
         }
@@ -193,10 +175,7 @@ impl Grid {
 
     /// The pieces of a file from the one that holds `offset` on; none past its end.
     pub fn pieces_from(&self, shard: u32, offset: u64) -> impl Iterator<Item = Piece> + '_ {
-        let range = match (
-            self.shards.get(shard as usize),
-            self.shards.get(shard as usize + 1),
-        ) {
+        let range = match (self.shards.get(shard as usize), self.shards.get(shard as usize + 1)) {
             (Some(&from), Some(&to)) => from..to,
             _ => 0..0,
         };
@@ -216,14 +195,8 @@ impl Grid {
             return None;
         }
         // End entries repeat the first chunk of what follows; the last of equals is a piece.
-        let index = self
-            .entries
-            .partition_point(|e| e.first_chunk <= chunk)
-            .checked_sub(1)?;
-        let shard = self
-            .shards
-            .partition_point(|&from| from <= index)
-            .checked_sub(1)?;
+        let index = self.entries.partition_point(|e| e.first_chunk <= chunk).checked_sub(1)?;
+        let shard = self.shards.partition_point(|&from| from <= index).checked_sub(1)?;
         let piece = self.piece(index, shard as u32)?;
         Some((piece, chunk - piece.first_chunk))
     }
@@ -282,19 +255,11 @@ pub(crate) mod tests {
     fn pieces_tile_the_files() {
         let model = model(
             &[(100, 20_000), (8, 8), (0, 0), (16, 5000)],
-            &[
-                (0, 100, 4097),
-                (0, 4197, 0),
-                (0, 4200, 8192),
-                (3, 16, 4984),
-                (3, 5000, 0),
-            ],
+            &[(0, 100, 4097), (0, 4197, 0), (0, 4200, 8192), (3, 16, 4984), (3, 5000, 0)],
         );
         let grid = Grid::new(&model, 4096);
-        let seen: Vec<_> = grid
-            .pieces()
-            .map(|p| (p.part, p.shard, p.offset, p.len, p.first_chunk))
-            .collect();
+        let seen: Vec<_> =
+            grid.pieces().map(|p| (p.part, p.shard, p.offset, p.len, p.first_chunk)).collect();
         assert_eq!(
             seen,
             [
@@ -318,10 +283,7 @@ pub(crate) mod tests {
         let tensor = grid.pieces_from(0, 4196).next().unwrap();
         assert_eq!(tensor.part, Part::Tensor(0));
         assert_eq!(grid.chunk_of(&tensor, 1), (4196, 1));
-        assert_eq!(
-            grid.pieces_from(0, 4197).next().unwrap().part,
-            Part::Padding
-        );
+        assert_eq!(grid.pieces_from(0, 4197).next().unwrap().part, Part::Padding);
         assert_eq!(grid.pieces_from(0, 20_000).count(), 0);
         assert_eq!(grid.pieces_from(2, 0).count(), 0);
         assert_eq!(grid.pieces_from(9, 0).count(), 0);

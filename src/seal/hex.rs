@@ -38,9 +38,7 @@ pub(super) fn bytes_from_hex(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
-    text.chunks_exact(2)
-        .map(|pair| from_hex::<1>(pair).map(|[byte]| byte))
-        .collect()
+    text.chunks_exact(2).map(|pair| from_hex::<1>(pair).map(|[byte]| byte)).collect()
 }
 
 #[cfg(test)]

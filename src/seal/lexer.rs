@@ -54,14 +54,7 @@ pub(super) struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(from: &'a dyn ReadAt) -> Lexer<'a> {
-        Lexer {
-            from,
-            buffer: Vec::new(),
-            base: 0,
-            at: 0,
-            hash: None,
-            hashed: 0,
-        }
+        Lexer { from, buffer: Vec::new(), base: 0, at: 0, hash: None, hashed: 0 }
     }
 
     /// Offset of the next byte.
@@ -70,10 +63,7 @@ impl<'a> Lexer<'a> {
     }
 
     pub(super) fn unexpected<T>(&self, expected: &'static str) -> Result<T> {
-        Err(LexError::Syntax {
-            offset: self.offset(),
-            expected,
-        })
+        Err(LexError::Syntax { offset: self.offset(), expected })
     }
 
     /// Starts hashing with the next byte.
@@ -99,9 +89,7 @@ impl<'a> Lexer<'a> {
         (self.at, self.hashed) = (0, 0);
         let left = self.from.len().saturating_sub(self.base);
         self.buffer.resize(left.min(BUFFER as u64) as usize, 0);
-        self.from
-            .read_at(self.base, &mut self.buffer)
-            .map_err(LexError::Io)?;
+        self.from.read_at(self.base, &mut self.buffer).map_err(LexError::Io)?;
         Ok(!self.buffer.is_empty())
     }
 
@@ -208,9 +196,7 @@ impl<'a> Lexer<'a> {
         let mut value = 0u64;
         let start = self.offset();
         while let Some(digit @ b'0'..=b'9') = self.peek()? {
-            let next = value
-                .checked_mul(10)
-                .and_then(|v| v.checked_add(u64::from(digit - b'0')));
+            let next = value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit - b'0')));
             let leading_zero = first == b'0' && self.offset() > start;
             match next {
                 Some(next) if !leading_zero => value = next,
@@ -234,10 +220,7 @@ impl<'a> Lexer<'a> {
                 return self.unexpected("the end of a string");
             }
             let rest = &self.buffer[self.at..];
-            let plain = rest
-                .iter()
-                .position(|&b| is_special(b))
-                .unwrap_or(rest.len());
+            let plain = rest.iter().position(|&b| is_special(b)).unwrap_or(rest.len());
             if out.len() + plain > limit {
                 return self.unexpected("a shorter string");
             }
@@ -319,10 +302,7 @@ impl<'a> Lexer<'a> {
                 return self.unexpected(WHAT);
             }
             let rest = &self.buffer[self.at..];
-            let plain = rest
-                .iter()
-                .position(|&b| !IS_BASE64[usize::from(b)])
-                .unwrap_or(rest.len());
+            let plain = rest.iter().position(|&b| !IS_BASE64[usize::from(b)]).unwrap_or(rest.len());
             self.at += plain;
             match self.buffer.get(self.at) {
                 None => {}
@@ -424,11 +404,7 @@ mod tests {
         let text = text.as_bytes().to_vec();
         let mut lexer = Lexer::new(&text);
         let mut out = Vec::new();
-        lexer
-            .string(&mut out, 1000)
-            .and_then(|()| lexer.end())
-            .ok()
-            .map(|()| out)
+        lexer.string(&mut out, 1000).and_then(|()| lexer.end()).ok().map(|()| out)
     }
 
     fn number(text: &str) -> Option<u64> {
@@ -439,37 +415,17 @@ mod tests {
 
     #[test]
     fn numbers() {
-        for (text, value) in [
-            ("0", 0),
-            ("7", 7),
-            (" 10", 10),
-            ("18446744073709551615", u64::MAX),
-        ] {
+        for (text, value) in [("0", 0), ("7", 7), (" 10", 10), ("18446744073709551615", u64::MAX)] {
             assert_eq!(number(text), Some(value), "{text}");
         }
-        for text in [
-            "",
-            "-1",
-            "01",
-            "00",
-            "1.0",
-            "1e3",
-            "0e1",
-            "18446744073709551616",
-            "x",
-        ] {
+        for text in ["", "-1", "01", "00", "1.0", "1e3", "0e1", "18446744073709551616", "x"] {
             assert_eq!(number(text), None, "{text}");
         }
     }
 
     #[test]
     fn strings() {
-        let good = [
-            r#""""#,
-            r#""a b""#,
-            r#""\"\\\/\b\f\n\r\t""#,
-            r#""\u00e4\ud83d\ude00\u0000""#,
-        ];
+        let good = [r#""""#, r#""a b""#, r#""\"\\\/\b\f\n\r\t""#, r#""\u00e4\ud83d\ude00\u0000""#];
         for text in good {
             let expected: String = serde_json::from_str(text).unwrap();
             assert_eq!(unescaped(text), Some(expected.into_bytes()), "{text}");
@@ -490,9 +446,7 @@ mod tests {
 
     #[test]
     fn nesting_has_an_end() {
-        assert!(skipped(
-            format!("{}{}", "[".repeat(31), "]".repeat(31)).as_bytes()
-        ));
+        assert!(skipped(format!("{}{}", "[".repeat(31), "]".repeat(31)).as_bytes()));
         assert!(!skipped("[".repeat(1_000_000).as_bytes()));
     }
 

@@ -30,12 +30,7 @@ where
     R: Send,
     E: Send,
 {
-    let state = Mutex::new(State {
-        jobs,
-        next: 0,
-        taken_over: 0,
-        stop: false,
-    });
+    let state = Mutex::new(State { jobs, next: 0, taken_over: 0, stop: false });
     let moved = Condvar::new();
     std::thread::scope(|scope| {
         let (send, receive) = sync_channel::<(u64, Result<R, E>)>(64);
@@ -146,13 +141,8 @@ mod tests {
         );
         assert_eq!(result, Err(10));
         assert!(begun.into_inner() < 100_000);
-        let result = in_order(
-            4,
-            0..1_000_000u64,
-            Ok,
-            |i| if i == 5 { Err(i) } else { Ok(()) },
-            || {},
-        );
+        let result =
+            in_order(4, 0..1_000_000u64, Ok, |i| if i == 5 { Err(i) } else { Ok(()) }, || {});
         assert_eq!(result, Err(5));
     }
 

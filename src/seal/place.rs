@@ -25,11 +25,8 @@ pub fn beside(entry: &Path) -> PathBuf {
 
 /// `$XDG_CACHE_HOME/weightfs`, or `~/.cache/weightfs`; `None` where neither is known.
 pub fn cache_home() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(base.join("weightfs"))
 }
@@ -49,10 +46,7 @@ pub(super) fn cached_in(cache: &Path, entry: &Path) -> PathBuf {
 /// The seal that belongs to the model with this entry file: beside it, else in the cache.
 /// Whether it is any good is for [`super::Seal::load`] to say.
 pub fn find(entry: &Path) -> Option<PathBuf> {
-    [Some(beside(entry)), cached(entry)]
-        .into_iter()
-        .flatten()
-        .find(|path| exists(path))
+    [Some(beside(entry)), cached(entry)].into_iter().flatten().find(|path| exists(path))
 }
 
 /// Whether something has this name, be it a link that leads nowhere.
@@ -216,20 +210,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let old = SystemTime::now() - STALE - Duration::from_secs(60);
         let place = |name: &str, time: SystemTime| {
-            File::create(dir.path().join(name))
-                .unwrap()
-                .set_modified(time)
-                .unwrap();
+            File::create(dir.path().join(name)).unwrap().set_modified(time).unwrap();
         };
         place(".x.json.tmp.1.aa", old);
         place(".x.json.tmp.2.bb", SystemTime::now());
         place(".y.json.tmp.1.aa", old);
         place("x.json", old);
         drop(Draft::new(&dir.path().join("x.json")).unwrap());
-        assert_eq!(
-            names(dir.path()),
-            [".x.json.tmp.2.bb", ".y.json.tmp.1.aa", "x.json"]
-        );
+        assert_eq!(names(dir.path()), [".x.json.tmp.2.bb", ".y.json.tmp.1.aa", "x.json"]);
     }
 
     #[test]
@@ -242,10 +230,7 @@ mod tests {
 
     #[test]
     fn names_of_seals() {
-        assert_eq!(
-            beside(Path::new("/m/a.gguf")),
-            Path::new("/m/a.gguf.weightfs.json")
-        );
+        assert_eq!(beside(Path::new("/m/a.gguf")), Path::new("/m/a.gguf.weightfs.json"));
         let dir = tempfile::tempdir().unwrap();
         let entry = dir.path().join("a.gguf");
         std::fs::write(&entry, b"").unwrap();
@@ -254,10 +239,7 @@ mod tests {
         let cache = Path::new("/c");
         let canonical = entry.canonicalize().unwrap();
         let key = hex(&Sha256::digest(canonical.as_os_str().as_bytes()));
-        assert_eq!(
-            cached_in(cache, &entry),
-            cache.join("seals").join(format!("{key}.json"))
-        );
+        assert_eq!(cached_in(cache, &entry), cache.join("seals").join(format!("{key}.json")));
         assert_eq!(cached_in(cache, &link), cached_in(cache, &entry));
     }
 }

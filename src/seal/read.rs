@@ -78,10 +78,7 @@ impl Seal {
     /// and the header's bytes with its checksums. The tensors' bytes are not read.
     pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
         let name = path.display().to_string();
-        let invalid = |what: String| SealError::Invalid {
-            file: name.clone(),
-            what,
-        };
+        let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
         let file = match Source::open(path, IoMode::Auto) {
             Err(SourceError::NotAFile { kind, .. }) => {
                 return Err(invalid(format!("it is {kind}")));
@@ -89,17 +86,9 @@ impl Seal {
             opened => opened?,
         };
         if file.len() > MAX_LEN {
-            return Err(invalid(format!(
-                "{} bytes, more than {MAX_LEN}",
-                file.len()
-            )));
+            return Err(invalid(format!("{} bytes, more than {MAX_LEN}", file.len())));
         }
-        let longest = model
-            .tensors
-            .iter()
-            .map(|t| t.name.len())
-            .max()
-            .unwrap_or(0);
+        let longest = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
         let mut reader = Reader {
             model,
             sources,
@@ -120,11 +109,7 @@ impl Seal {
             (Err(LexError::Io(e)), _) => {
                 // A seal that shrank or changed meanwhile says so by itself.
                 file.check_unchanged()?;
-                return Err(SealError::Io {
-                    file: name,
-                    op: "read",
-                    source: e,
-                });
+                return Err(SealError::Io { file: name, op: "read", source: e });
             }
             (Err(LexError::Syntax { offset, expected }), _) => {
                 return Err(invalid(format!("expected {expected} at byte {offset}")));
@@ -287,11 +272,8 @@ impl Reader<'_> {
 
     fn chunk(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
         let mut size = None;
-        let words: [(&[u8], &str); 3] = [
-            (b"algorithm", "crc32"),
-            (b"grid", "region-start"),
-            (b"encoding", "base64-le-u32"),
-        ];
+        let words: [(&[u8], &str); 3] =
+            [(b"algorithm", "crc32"), (b"grid", "region-start"), (b"encoding", "base64-le-u32")];
         let mut met = [false; 3];
         lexer.object(|lexer, key| {
             if key == b"size" {
@@ -413,19 +395,15 @@ impl Reader<'_> {
         self.files.push(entry.sha256);
         let mtime = timestamp(source.identity().mtime);
         if entry.size != Some(shard.len) {
-            let was = entry
-                .size
-                .map_or("no size".to_owned(), |s| format!("{s} bytes"));
+            let was = entry.size.map_or("no size".to_owned(), |s| format!("{s} bytes"));
             self.foreign(format!(
                 "{} has {} bytes, sealed was {sealed:?} with {was}",
                 source.path().display(),
                 shard.len
             ));
         } else if *entry.name() != *shard.file {
-            self.warnings.push(format!(
-                "{} was sealed under the name {sealed:?}",
-                source.path().display()
-            ));
+            self.warnings
+                .push(format!("{} was sealed under the name {sealed:?}", source.path().display()));
         } else if entry.mtime != mtime.as_bytes() {
             self.warnings.push(format!(
                 "{} has another modification time than when it was sealed ({mtime}, was {})",
@@ -470,9 +448,7 @@ impl Reader<'_> {
             && entry.offset == Some(piece.offset)
             && entry.nbytes == Some(piece.len);
         if same {
-            self.table(grid, piece, || {
-                format!("the {} at {}", piece.part.kind(), piece.offset)
-            });
+            self.table(grid, piece, || format!("the {} at {}", piece.part.kind(), piece.offset));
         } else {
             let was = format!(
                 "{} of {} bytes at {} of file {}",
@@ -511,10 +487,7 @@ impl Reader<'_> {
             self.invalid("\"chunk\" must come before \"tensors\"");
             return lexer.skip();
         };
-        let mut pieces = grid
-            .pieces()
-            .filter(|p| matches!(p.part, Part::Tensor(_)))
-            .peekable();
+        let mut pieces = grid.pieces().filter(|p| matches!(p.part, Part::Tensor(_))).peekable();
         let mut index = 0u32;
         let read = lexer.array(|lexer| {
             self.read_entry(lexer)?;
@@ -522,9 +495,7 @@ impl Reader<'_> {
             let part = Part::Tensor(index);
             let piece = pieces.next_if(|p| p.part == part).or_else(|| {
                 let extent = self.model.tensors.get(index as usize)?.extent;
-                grid.pieces_from(extent.shard, extent.offset)
-                    .next()
-                    .filter(|p| p.part == part)
+                grid.pieces_from(extent.shard, extent.offset).next().filter(|p| p.part == part)
             });
             self.tensor(&grid, index as usize, piece.as_ref());
             index = index.saturating_add(1);
@@ -556,11 +527,7 @@ impl Reader<'_> {
             let was = String::from_utf8_lossy(&entry.dtype).into_owned();
             Some(("dtype", tensor.dtype.name().to_owned(), was))
         } else if *entry.shape != *tensor.shape {
-            Some((
-                "shape",
-                format!("{:?}", tensor.shape),
-                format!("{:?}", entry.shape),
-            ))
+            Some(("shape", format!("{:?}", tensor.shape), format!("{:?}", entry.shape)))
         } else {
             [
                 ("source", u64::from(extent.shard), entry.source),
@@ -571,16 +538,12 @@ impl Reader<'_> {
             .find(|(_, is, was)| Some(*is) != *was)
             .map(|(what, is, was)| (what, is.to_string(), number(was)))
         };
-        let promise = Promise {
-            crc32: entry.crc32.unwrap_or(0),
-            sha256: entry.sha256.unwrap_or([0; 32]),
-        };
+        let promise =
+            Promise { crc32: entry.crc32.unwrap_or(0), sha256: entry.sha256.unwrap_or([0; 32]) };
         self.hashed &= entry.sha256.is_some();
         self.promises.push(promise);
         if let Some((what, is, was)) = differs {
-            self.foreign(format!(
-                "tensor {index} {name:?}: {what} is {is}, sealed was {was}"
-            ));
+            self.foreign(format!("tensor {index} {name:?}: {what} is {is}, sealed was {was}"));
             return;
         }
         match piece {

@@ -53,11 +53,7 @@ impl Sums {
     /// Those of an empty tensor.
     pub(super) fn of_nothing(with_sha: bool) -> Sums {
         let sha256 = with_sha.then(|| Sha256::digest([]).into());
-        Sums {
-            chunks: Vec::new(),
-            crc32: 0,
-            sha256,
-        }
+        Sums { chunks: Vec::new(), crc32: 0, sha256 }
     }
 }
 
@@ -95,11 +91,7 @@ pub(super) fn sum_piece(
         }
         done += take;
     }
-    Ok(Some(Sums {
-        chunks,
-        crc32: whole.finalize(),
-        sha256: sha.map(|sha| sha.finalize().into()),
-    }))
+    Ok(Some(Sums { chunks, crc32: whole.finalize(), sha256: sha.map(|sha| sha.finalize().into()) }))
 }
 
 /// SHA-256 of a whole file, in order. `passed` as in [`sum_piece`].
@@ -132,9 +124,7 @@ mod tests {
 
     #[test]
     fn the_parts_give_the_whole() {
-        let bytes: Vec<u8> = (0..1_500_000u32)
-            .map(|i| (i.wrapping_mul(i) >> 7) as u8)
-            .collect();
+        let bytes: Vec<u8> = (0..1_500_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, &bytes).unwrap();
@@ -151,10 +141,7 @@ mod tests {
             let tensor = &bytes[7..1_400_008];
             assert_eq!(told, 1_400_001);
             assert_eq!(sums.crc32, crc32fast::hash(tensor));
-            assert_eq!(
-                sums.sha256.unwrap(),
-                <[u8; 32]>::from(Sha256::digest(tensor))
-            );
+            assert_eq!(sums.sha256.unwrap(), <[u8; 32]>::from(Sha256::digest(tensor)));
             let chunks: Vec<_> = tensor.chunks(65536).map(crc32fast::hash).collect();
             assert_eq!(sums.chunks, chunks);
             assert_eq!(
@@ -163,11 +150,7 @@ mod tests {
             );
             let whole = sha256_of(&source, |_, _| true).unwrap().unwrap();
             assert_eq!(whole, <[u8; 32]>::from(Sha256::digest(&bytes)));
-            assert!(
-                sum_piece(&source, &grid, &piece, false, |_, _| false)
-                    .unwrap()
-                    .is_none()
-            );
+            assert!(sum_piece(&source, &grid, &piece, false, |_, _| false).unwrap().is_none());
         }
     }
 }

@@ -35,25 +35,15 @@ impl Case {
     pub(crate) fn new() -> Case {
         let mut model = model(
             &[(100, 250_000), (5000, 40_000)],
-            &[
-                (0, 100, 70_001),
-                (0, 70_101, 0),
-                (0, 70_112, 150_000),
-                (1, 5000, 35_000),
-            ],
+            &[(0, 100, 70_001), (0, 70_101, 0), (0, 70_112, 150_000), (1, 5000, 35_000)],
         );
         model.tensors[2].name = b"caf\xe9/\"x\"".as_slice().into();
-        let bytes: Vec<_> = (1..)
-            .zip(&model.shards)
-            .map(|(i, s)| pattern(s.len as usize, i))
-            .collect();
+        let bytes: Vec<_> =
+            (1..).zip(&model.shards).map(|(i, s)| pattern(s.len as usize, i)).collect();
         let dir = tempfile::tempdir().unwrap();
         for (shard, bytes) in model.shards.iter().zip(&bytes) {
-            std::fs::write(
-                dir.path().join(std::str::from_utf8(&shard.file).unwrap()),
-                bytes,
-            )
-            .unwrap();
+            std::fs::write(dir.path().join(std::str::from_utf8(&shard.file).unwrap()), bytes)
+                .unwrap();
         }
         Case { dir, model, bytes }
     }
@@ -63,9 +53,7 @@ impl Case {
     }
 
     pub(crate) fn sources(&self, io: IoMode) -> Vec<Source> {
-        (0..self.model.shards.len())
-            .map(|i| Source::open(&self.path(i), io).unwrap())
-            .collect()
+        (0..self.model.shards.len()).map(|i| Source::open(&self.path(i), io).unwrap()).collect()
     }
 
     pub(crate) fn seal_with(&self, options: &SealOptions) -> Result<SealReport, SealError> {
@@ -74,38 +62,22 @@ impl Case {
     }
 
     pub(crate) fn seal(&self) -> PathBuf {
-        let options = SealOptions {
-            chunk_bytes: 4096,
-            ..SealOptions::default()
-        };
+        let options = SealOptions { chunk_bytes: 4096, ..SealOptions::default() };
         self.seal_with(&options).unwrap().path
     }
 
     pub(crate) fn load(&self) -> Result<Seal, SealError> {
-        Seal::load(
-            &beside(&self.path(0)),
-            &self.model,
-            &self.sources(IoMode::Auto),
-        )
+        Seal::load(&beside(&self.path(0)), &self.model, &self.sources(IoMode::Auto))
     }
 
     fn verify(&self) -> Result<VerifyReport, SealError> {
         let options = VerifyOptions::default();
-        verify(
-            &self.model,
-            &self.sources(IoMode::Auto),
-            &self.load()?,
-            options,
-            &|_| {},
-        )
+        verify(&self.model, &self.sources(IoMode::Auto), &self.load()?, options, &|_| {})
     }
 
     pub(crate) fn flip(&self, shard: usize, at: u64, mask: u8) {
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(shard))
-            .unwrap();
+        let file =
+            std::fs::OpenOptions::new().read(true).write(true).open(self.path(shard)).unwrap();
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ mask], at).unwrap();
@@ -136,18 +108,11 @@ fn a_seal_says_what_the_bytes_are() {
     assert_eq!(body["chunk"]["size"], 4096);
     assert_eq!(body["sources"][1]["size"], 40_000);
     assert_eq!(body["sources"][0]["tensor_infos"], 24);
-    assert_eq!(
-        body["tensors"][2]["name_hex"],
-        "636166e92f2278222".get(..16).unwrap()
-    );
+    assert_eq!(body["tensors"][2]["name_hex"], "636166e92f2278222".get(..16).unwrap());
     assert_eq!(body["tensors"][1]["crcs"], "");
     assert_eq!(body["tensors"][1]["crc32"], "00000000");
-    let kinds: Vec<_> = body["regions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| r["kind"].as_str().unwrap())
-        .collect();
+    let kinds: Vec<_> =
+        body["regions"].as_array().unwrap().iter().map(|r| r["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["header", "padding", "trailing", "header"]);
 
     let seal = case.load().unwrap();
@@ -162,10 +127,7 @@ fn a_seal_says_what_the_bytes_are() {
         assert_eq!(sum.chunk_bytes, 4096);
     }
     for (shard, bytes) in case.bytes.iter().enumerate() {
-        assert_eq!(
-            seal.source_sha256(shard),
-            Some(Sha256::digest(bytes).into())
-        );
+        assert_eq!(seal.source_sha256(shard), Some(Sha256::digest(bytes).into()));
     }
     for piece in seal.grid().pieces() {
         let bytes = &case.bytes[piece.shard as usize][piece.offset as usize..piece.end() as usize];
@@ -203,20 +165,13 @@ fn long_tables_are_read_in_batches() {
 #[test]
 fn without_sha256_there_is_none() {
     let case = Case::new();
-    let options = SealOptions {
-        sha256: false,
-        ..SealOptions::default()
-    };
+    let options = SealOptions { sha256: false, ..SealOptions::default() };
     let report = case.seal_with(&options).unwrap();
     assert_eq!(report.files, [None, None]);
     let seal = case.load().unwrap();
     assert_eq!(seal.tensor(0).unwrap().sha256, None);
     assert_eq!(seal.tensor(0).unwrap().chunk_bytes, 65536);
-    assert!(
-        !std::fs::read_to_string(report.path)
-            .unwrap()
-            .contains("\"sha256\"")
-    );
+    assert!(!std::fs::read_to_string(report.path).unwrap().contains("\"sha256\""));
     assert!(case.verify().unwrap().is_good());
 }
 
@@ -233,24 +188,10 @@ fn a_seal_that_fits_is_kept_and_one_that_does_not_is_refused() {
     let error = case.seal_with(&SealOptions::default()).unwrap_err();
     assert!(error.is_mistrust());
     let error = error.to_string();
-    assert!(
-        error.contains("the header of") && error.contains("100 bytes at 0"),
-        "{error}"
-    );
-    assert!(
-        error.contains("weightfs seal --force") && error.contains("seal=none"),
-        "{error}"
-    );
-    let report = case
-        .seal_with(&SealOptions {
-            force: true,
-            ..SealOptions::default()
-        })
-        .unwrap();
-    assert_eq!(
-        (report.outcome, report.chunk_bytes),
-        (Outcome::Written, 65536)
-    );
+    assert!(error.contains("the header of") && error.contains("100 bytes at 0"), "{error}");
+    assert!(error.contains("weightfs seal --force") && error.contains("seal=none"), "{error}");
+    let report = case.seal_with(&SealOptions { force: true, ..SealOptions::default() }).unwrap();
+    assert_eq!((report.outcome, report.chunk_bytes), (Outcome::Written, 65536));
     assert!(case.verify().unwrap().is_good());
 }
 
@@ -259,14 +200,9 @@ fn progress_ends_at_all_bytes_and_a_sample_is_compared_with_the_disk() {
     let case = Case::new();
     let sources = case.sources(IoMode::Auto);
     let last = std::cell::Cell::new(0);
-    let options = SealOptions {
-        chunk_bytes: 4096,
-        ..SealOptions::default()
-    };
-    let report = create_in(None, &case.model, &sources, &case.path(0), &options, &|n| {
-        last.set(n)
-    })
-    .unwrap();
+    let options = SealOptions { chunk_bytes: 4096, ..SealOptions::default() };
+    let report =
+        create_in(None, &case.model, &sources, &case.path(0), &options, &|n| last.set(n)).unwrap();
     assert_eq!(last.get(), 290_000);
     let mut probe = [0; 10];
     if sources[0].reread_direct(0, &mut probe).unwrap() {
@@ -291,26 +227,10 @@ fn the_cache_is_used_where_the_directory_is_read_only() {
         ]
     };
     let options = SealOptions::default();
-    let report = create_in(
-        Some(cache.path()),
-        &model,
-        &open(),
-        &long,
-        &options,
-        &|_| {},
-    )
-    .unwrap();
+    let report = create_in(Some(cache.path()), &model, &open(), &long, &options, &|_| {}).unwrap();
     assert_eq!(report.path.parent().unwrap(), cache.path().join("seals"));
     Seal::load(&report.path, &model, &open()).unwrap();
-    let again = create_in(
-        Some(cache.path()),
-        &model,
-        &open(),
-        &long,
-        &options,
-        &|_| {},
-    )
-    .unwrap();
+    let again = create_in(Some(cache.path()), &model, &open(), &long, &options, &|_| {}).unwrap();
     assert_eq!((again.outcome, again.path), (Outcome::Kept, report.path));
     let error = create_in(None, &model, &open(), &long, &options, &|_| {}).unwrap_err();
     assert!(!error.is_mistrust());
@@ -321,19 +241,10 @@ fn a_source_that_changed_is_not_sealed() {
     let case = Case::new();
     let sources = case.sources(IoMode::Auto);
     std::fs::write(case.path(1), b"short").unwrap();
-    let error = create_in(
-        None,
-        &case.model,
-        &sources,
-        &case.path(0),
-        &SealOptions::default(),
-        &|_| {},
-    )
-    .unwrap_err();
-    assert!(
-        matches!(error, SealError::Source(SourceError::Changed { .. })),
-        "{error}"
-    );
+    let error =
+        create_in(None, &case.model, &sources, &case.path(0), &SealOptions::default(), &|_| {})
+            .unwrap_err();
+    assert!(matches!(error, SealError::Source(SourceError::Changed { .. })), "{error}");
     let left: Vec<_> = std::fs::read_dir(case.dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "no seal and no temporary file: {left:?}");
 }
@@ -346,11 +257,8 @@ fn verify_names_tensor_chunk_and_offset() {
     case.flip(0, 70_105, 1); // padding
     case.flip(1, 39_999, 0x80); // end of tensor 3
     let report = case.verify().unwrap();
-    let seen: Vec<_> = report
-        .bad
-        .iter()
-        .map(|b| (b.tensor, b.part, b.chunk, b.shard, b.offset, b.len))
-        .collect();
+    let seen: Vec<_> =
+        report.bad.iter().map(|b| (b.tensor, b.part, b.chunk, b.shard, b.offset, b.len)).collect();
     assert_eq!(
         seen,
         [
@@ -377,10 +285,7 @@ fn verify_sees_what_only_sha256_can() {
         body["tensors"][0]["crc32"] = "12345678".into();
     });
     let error = case.verify().unwrap_err();
-    assert!(
-        error.is_mistrust() && error.to_string().contains("\"t0\" has CRC32"),
-        "{error}"
-    );
+    assert!(error.is_mistrust() && error.to_string().contains("\"t0\" has CRC32"), "{error}");
 }
 
 #[test]
@@ -411,11 +316,7 @@ fn every_byte_of_a_seal_counts() {
     for len in 0..good.len() - 1 {
         std::fs::write(&path, &good[..len]).unwrap();
         let error = Seal::load(&path, &case.model, &sources).err();
-        assert!(
-            error
-                .unwrap_or_else(|| panic!("cut at {len} was taken"))
-                .is_mistrust()
-        );
+        assert!(error.unwrap_or_else(|| panic!("cut at {len} was taken")).is_mistrust());
     }
     std::fs::write(&path, &good).unwrap();
     Seal::load(&path, &case.model, &sources).unwrap();
@@ -438,93 +339,47 @@ fn every_edited_field_is_refused() {
         ("algorithm", &|b| b["chunk"]["algorithm"] = "crc32c".into()),
         ("grid", &|b| b["chunk"]["grid"] = "file".into()),
         ("encoding", &|b| b["chunk"]["encoding"] = "hex".into()),
-        ("no chunk", &|b| {
-            drop(b.as_object_mut().unwrap().shift_remove("chunk"))
-        }),
-        ("no tensors", &|b| {
-            drop(b.as_object_mut().unwrap().shift_remove("tensors"))
-        }),
-        ("no regions", &|b| {
-            drop(b.as_object_mut().unwrap().shift_remove("regions"))
-        }),
-        ("no sources", &|b| {
-            drop(b.as_object_mut().unwrap().shift_remove("sources"))
-        }),
+        ("no chunk", &|b| drop(b.as_object_mut().unwrap().shift_remove("chunk"))),
+        ("no tensors", &|b| drop(b.as_object_mut().unwrap().shift_remove("tensors"))),
+        ("no regions", &|b| drop(b.as_object_mut().unwrap().shift_remove("regions"))),
+        ("no sources", &|b| drop(b.as_object_mut().unwrap().shift_remove("sources"))),
         ("source size", &|b| b["sources"][0]["size"] = 250_001.into()),
-        ("source list", &|b| {
-            drop(b["sources"].as_array_mut().unwrap().pop())
-        }),
-        ("region kind", &|b| {
-            b["regions"][1]["kind"] = "trailing".into()
-        }),
-        ("region offset", &|b| {
-            b["regions"][1]["offset"] = 70_102.into()
-        }),
+        ("source list", &|b| drop(b["sources"].as_array_mut().unwrap().pop())),
+        ("region kind", &|b| b["regions"][1]["kind"] = "trailing".into()),
+        ("region offset", &|b| b["regions"][1]["offset"] = 70_102.into()),
         ("region length", &|b| b["regions"][1]["nbytes"] = 10.into()),
         ("region source", &|b| b["regions"][1]["source"] = 1.into()),
-        ("region list", &|b| {
-            drop(b["regions"].as_array_mut().unwrap().pop())
-        }),
-        ("region table", &|b| {
-            b["regions"][0]["crcs"] = "AAAAAA==".into()
-        }), // header: other sums
+        ("region list", &|b| drop(b["regions"].as_array_mut().unwrap().pop())),
+        ("region table", &|b| b["regions"][0]["crcs"] = "AAAAAA==".into()), // header: other sums
         ("tensor name", &|b| b["tensors"][0]["name"] = "t9".into()),
-        ("tensor hex name", &|b| {
-            b["tensors"][2]["name_hex"] = "00".into()
-        }),
-        ("tensor hex name", &|b| {
-            b["tensors"][2]["name_hex"] = "0".into()
-        }),
+        ("tensor hex name", &|b| b["tensors"][2]["name_hex"] = "00".into()),
+        ("tensor hex name", &|b| b["tensors"][2]["name_hex"] = "0".into()),
         ("tensor source", &|b| b["tensors"][0]["source"] = 1.into()),
         ("tensor dtype", &|b| b["tensors"][0]["dtype"] = "I8".into()),
-        ("tensor shape", &|b| {
-            b["tensors"][0]["shape"] = serde_json::json!([1, 70_001])
-        }),
+        ("tensor shape", &|b| b["tensors"][0]["shape"] = serde_json::json!([1, 70_001])),
         ("tensor offset", &|b| b["tensors"][0]["offset"] = 101.into()),
-        ("tensor length", &|b| {
-            b["tensors"][0]["nbytes"] = 70_000.into()
-        }),
+        ("tensor length", &|b| b["tensors"][0]["nbytes"] = 70_000.into()),
         ("tensor crc32", &|b| b["tensors"][0]["crc32"] = "123".into()),
-        ("tensor crc32", &|b| {
-            b["tensors"][0]["crc32"] = "ABCDEF01".into()
-        }),
-        ("tensor sha256", &|b| {
-            b["tensors"][0]["sha256"] = "12".into()
-        }),
+        ("tensor crc32", &|b| b["tensors"][0]["crc32"] = "ABCDEF01".into()),
+        ("tensor sha256", &|b| b["tensors"][0]["sha256"] = "12".into()),
         ("tensor table", &|b| b["tensors"][0]["crcs"] = "AAAA".into()),
         ("tensor table", &|b| b["tensors"][0]["crcs"] = "A!".into()),
-        ("empty tensor's table", &|b| {
-            b["tensors"][1]["crcs"] = "AAAAAA==".into()
-        }),
-        ("tensor list", &|b| {
-            drop(b["tensors"].as_array_mut().unwrap().pop())
-        }),
+        ("empty tensor's table", &|b| b["tensors"][1]["crcs"] = "AAAAAA==".into()),
+        ("tensor list", &|b| drop(b["tensors"].as_array_mut().unwrap().pop())),
         ("tensor twice", &|b| {
             let last = b["tensors"][3].clone();
             b["tensors"].as_array_mut().unwrap().push(last);
         }),
-        ("tensor order", &|b| {
-            b["tensors"].as_array_mut().unwrap().swap(0, 3)
-        }),
-        ("a table elsewhere", &|b| {
-            b["chunk_table"] = serde_json::json!({})
-        }),
+        ("tensor order", &|b| b["tensors"].as_array_mut().unwrap().swap(0, 3)),
+        ("a table elsewhere", &|b| b["chunk_table"] = serde_json::json!({})),
     ];
     for (what, edit) in edits {
         let case = Case::new();
         case.seal();
         case.edit(edit);
-        let error = case
-            .load()
-            .err()
-            .unwrap_or_else(|| panic!("{what} was taken"));
+        let error = case.load().err().unwrap_or_else(|| panic!("{what} was taken"));
         assert!(error.is_mistrust(), "{what}: {error}");
-        assert!(
-            error
-                .to_string()
-                .starts_with(case.dir.path().to_str().unwrap()),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(case.dir.path().to_str().unwrap()), "{error}");
     }
 }
 
@@ -542,11 +397,7 @@ fn a_copy_is_no_damage() {
     }
     let seal = case.load().unwrap();
     assert_eq!(seal.warnings().len(), 2);
-    assert!(
-        seal.warnings()[0].contains("another modification time"),
-        "{:?}",
-        seal.warnings()
-    );
+    assert!(seal.warnings()[0].contains("another modification time"), "{:?}", seal.warnings());
     let mut model = case.model.clone();
     model.shards[0].file = b"other".as_slice().into();
     let seal = Seal::load(seal.path(), &model, &case.sources(IoMode::Auto)).unwrap();
@@ -570,12 +421,8 @@ fn the_same_seal_twice_is_the_same_text() {
 fn a_chunk_size_that_cannot_be_is_refused() {
     let case = Case::new();
     for chunk_bytes in [0, 1000, 2048, 32 << 20] {
-        let error = case
-            .seal_with(&SealOptions {
-                chunk_bytes,
-                ..SealOptions::default()
-            })
-            .unwrap_err();
+        let error =
+            case.seal_with(&SealOptions { chunk_bytes, ..SealOptions::default() }).unwrap_err();
         assert!(matches!(error, SealError::ChunkSize(n) if n == chunk_bytes));
     }
 }

@@ -79,10 +79,7 @@ pub fn verify(
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let done = AtomicU64::new(0);
-    let mut report = VerifyReport {
-        chunks: seal.grid().chunks(),
-        ..VerifyReport::default()
-    };
+    let mut report = VerifyReport { chunks: seal.grid().chunks(), ..VerifyReport::default() };
     in_order(
         threads,
         seal.grid().pieces(),

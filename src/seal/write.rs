@@ -45,18 +45,9 @@ impl<'a> Writer<'a> {
         with_sha: bool,
     ) -> io::Result<Writer<'a>> {
         let out = BufWriter::with_capacity(1 << 18, file);
-        let mut w = Writer {
-            file,
-            out,
-            at: 0,
-            body_sum: 0,
-            body: 0,
-            file_sums: Vec::new(),
-            began: false,
-        };
-        w.text(&format!(
-            "{{\"weightfs_manifest\":{VERSION},\"body_sha256\":\""
-        ))?;
+        let mut w =
+            Writer { file, out, at: 0, body_sum: 0, body: 0, file_sums: Vec::new(), began: false };
+        w.text(&format!("{{\"weightfs_manifest\":{VERSION},\"body_sha256\":\""))?;
         w.body_sum = w.at;
         w.text(BLANK)?;
         w.text("\",\"body\":")?;
@@ -148,8 +139,7 @@ impl<'a> Writer<'a> {
             hash.update(&room[..take]);
             at += take as u64;
         }
-        self.file
-            .write_all_at(hex(&hash.finalize()).as_bytes(), self.body_sum)?;
+        self.file.write_all_at(hex(&hash.finalize()).as_bytes(), self.body_sum)?;
         Ok(self.at)
     }
 
@@ -211,11 +201,7 @@ pub(super) fn utc(time: SystemTime) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
@@ -246,9 +232,6 @@ mod tests {
     #[test]
     fn names_keep_their_bytes() {
         assert_eq!(name(b"a\"b"), r#""name":"a\"b""#);
-        assert_eq!(
-            name(b"a\xff"),
-            "\"name\":\"a\u{fffd}\",\"name_hex\":\"61ff\""
-        );
+        assert_eq!(name(b"a\xff"), "\"name\":\"a\u{fffd}\",\"name_hex\":\"61ff\"");
     }
 }

@@ -67,29 +67,19 @@ mod tests {
 
     #[test]
     fn any_range_equals_the_slice_where_direct_reads_exist() {
-        let bytes: Vec<u8> = (0..3_000_017u32)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-            .collect();
+        let bytes: Vec<u8> =
+            (0..3_000_017u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, &bytes).unwrap();
         let file = File::open(&path).unwrap();
         let direct = Direct::default();
-        for (offset, len) in [
-            (0, 1),
-            (1, 4096),
-            (4095, 2),
-            (100, 2_999_000),
-            (3_000_016, 1),
-        ] {
+        for (offset, len) in [(0, 1), (1, 4096), (4095, 2), (100, 2_999_000), (3_000_016, 1)] {
             let mut out = vec![0; len];
             if direct.read_at(&file, offset as u64, &mut out).unwrap() {
                 assert_eq!(out, bytes[offset..offset + len], "{offset}+{len}");
             }
         }
-        assert!(
-            !direct.read_at(&file, 3_000_010, &mut [0; 8]).unwrap(),
-            "past the end"
-        );
+        assert!(!direct.read_at(&file, 3_000_010, &mut [0; 8]).unwrap(), "past the end");
     }
 }

@@ -56,10 +56,7 @@ impl Identity {
     /// The change time as one number, for an atomic. Wraps after 292 years, which
     /// equality does not mind.
     pub(super) fn ctime_nanos(&self) -> i64 {
-        self.ctime
-            .0
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(self.ctime.1)
+        self.ctime.0.wrapping_mul(1_000_000_000).wrapping_add(self.ctime.1)
     }
 }
 
@@ -128,17 +125,10 @@ impl Baseline {
             });
         }
         if now.mode != old.mode {
-            what.push(format!(
-                "mode was {:04o}, is {:04o}",
-                old.mode & 0o7777,
-                now.mode & 0o7777
-            ));
+            what.push(format!("mode was {:04o}, is {:04o}", old.mode & 0o7777, now.mode & 0o7777));
         }
         if (now.uid, now.gid) != (old.uid, old.gid) {
-            what.push(format!(
-                "owner was {}:{}, is {}:{}",
-                old.uid, old.gid, now.uid, now.gid
-            ));
+            what.push(format!("owner was {}:{}, is {}:{}", old.uid, old.gid, now.uid, now.gid));
         }
         if *names != self.names {
             match names.path {
@@ -153,11 +143,7 @@ impl Baseline {
                 what.push("renamed".to_owned());
             }
         }
-        if what.is_empty() {
-            Verdict::Unexplained
-        } else {
-            Verdict::Harmless(what)
-        }
+        if what.is_empty() { Verdict::Unexplained } else { Verdict::Harmless(what) }
     }
 }
 
@@ -183,10 +169,7 @@ mod tests {
                 uid: 10,
                 gid: 11,
             },
-            names: Names {
-                path: Some((1, 2)),
-                kernel: Some("/a".into()),
-            },
+            names: Names { path: Some((1, 2)), kernel: Some("/a".into()) },
             notes: Vec::new(),
         }
     }
@@ -239,15 +222,9 @@ mod tests {
             "unlinked"
         );
         assert_eq!(harmless(&|i, _| i.nlink = 2), "number of links was 1, is 2");
-        assert_eq!(
-            harmless(&|i, _| i.mode = 0o100_600),
-            "mode was 0644, is 0600"
-        );
+        assert_eq!(harmless(&|i, _| i.mode = 0o100_600), "mode was 0644, is 0600");
         assert_eq!(harmless(&|i, _| i.uid = 0), "owner was 10:11, is 0:11");
-        assert_eq!(
-            harmless(&|_, n| n.path = None),
-            "renamed: its path leads nowhere"
-        );
+        assert_eq!(harmless(&|_, n| n.path = None), "renamed: its path leads nowhere");
         assert_eq!(
             harmless(&|_, n| n.path = Some((1, 3))),
             "replaced: its path leads to another file"

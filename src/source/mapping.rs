@@ -37,9 +37,7 @@ impl Mapping {
     /// Copies from `offset` on into `out`. False when a page could not be had, now or
     /// before: then `out` holds nothing of worth, and never will.
     pub(super) fn copy(&self, offset: usize, out: &mut [u8]) -> bool {
-        let inside = offset
-            .checked_add(out.len())
-            .is_some_and(|end| end <= self.map.len());
+        let inside = offset.checked_add(out.len()).is_some_and(|end| end <= self.map.len());
         if !inside || self.slot.lost() {
             return false;
         }
@@ -129,10 +127,7 @@ mod tests {
         file.set_len(4096).unwrap();
         assert!(!map.copy(12_000, &mut out));
         file.set_len(16384).unwrap();
-        assert!(
-            !map.copy(12_000, &mut out),
-            "a patched page must never be served"
-        );
+        assert!(!map.copy(12_000, &mut out), "a patched page must never be served");
         assert!(!map.copy(0, &mut out), "nor anything else of this mapping");
     }
 
@@ -140,10 +135,7 @@ mod tests {
     fn losing_one_mapping_leaves_the_others() {
         let a = file_of(&[1; 8192]);
         let b = file_of(&[2; 8192]);
-        let (map_a, map_b) = (
-            Mapping::new(&a, 8192).unwrap(),
-            Mapping::new(&b, 8192).unwrap(),
-        );
+        let (map_a, map_b) = (Mapping::new(&a, 8192).unwrap(), Mapping::new(&b, 8192).unwrap());
         a.set_len(0).unwrap();
         let mut out = [0; 8192];
         assert!(!map_a.copy(0, &mut out));

@@ -56,9 +56,7 @@ impl Slot {
     pub(super) fn take(base: usize, len: usize) -> io::Result<Slot> {
         install()?;
         let free = TABLE.iter().position(|e| {
-            e.used
-                .compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            e.used.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         let Some(index) = free else {
             return Err(io::Error::other("too many guarded mappings"));
@@ -103,9 +101,7 @@ fn install() -> io::Result<()> {
         unsafe {
             let mut former: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut former) != 0 {
-                return Err(io::Error::last_os_error()
-                    .raw_os_error()
-                    .unwrap_or(libc::EINVAL));
+                return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
             }
             let _ = FORMER.set(former);
             let mut ours: libc::sigaction = std::mem::zeroed();
@@ -113,9 +109,7 @@ fn install() -> io::Result<()> {
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigemptyset(&mut ours.sa_mask);
             if libc::sigaction(libc::SIGBUS, &ours, std::ptr::null_mut()) != 0 {
-                return Err(io::Error::last_os_error()
-                    .raw_os_error()
-                    .unwrap_or(libc::EINVAL));
+                return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
             }
         }
         Ok(())
@@ -132,13 +126,8 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; errno's
     // address is always valid in a thread.
-    let (address, code, errno) = unsafe {
-        (
-            (*info).si_addr() as usize,
-            (*info).si_code,
-            *libc::__errno_location(),
-        )
-    };
+    let (address, code, errno) =
+        unsafe { ((*info).si_addr() as usize, (*info).si_code, *libc::__errno_location()) };
     // A code of 0 or less was sent by a process: it has no address.
     if code > 0 && patch(address) {
         // SAFETY: as above.
@@ -228,11 +217,7 @@ mod tests {
     #[test]
     fn a_fault_elsewhere_still_kills() {
         let status = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--ignored",
-                "--exact",
-                "source::sigbus::tests::fault_elsewhere",
-            ])
+            .args(["--ignored", "--exact", "source::sigbus::tests::fault_elsewhere"])
             .output()
             .unwrap()
             .status;

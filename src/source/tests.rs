@@ -10,9 +10,7 @@ use tempfile::TempDir;
 const BOTH: [IoMode; 2] = [IoMode::Mmap, IoMode::Pread];
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect()
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 fn file(len: usize) -> (TempDir, PathBuf, Vec<u8>) {
@@ -49,14 +47,8 @@ fn any_range_equals_the_slice() {
             assert_eq!(out, bytes[from..from + len]);
         }
         for (from, len) in [(100_003, 1), (100_000, 4), (u64::MAX, 1), (u64::MAX - 1, 4)] {
-            let error = source
-                .read_at(from, &mut vec![0; len])
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains("past the end, the file has 100003 bytes"),
-                "{error}"
-            );
+            let error = source.read_at(from, &mut vec![0; len]).unwrap_err().to_string();
+            assert!(error.contains("past the end, the file has 100003 bytes"), "{error}");
         }
         source.check_unchanged().unwrap();
     }
@@ -65,10 +57,7 @@ fn any_range_equals_the_slice() {
 #[test]
 fn auto_maps_local_files_and_empty_files_are_not_mapped() {
     let (dir, path, _) = file(10);
-    assert_eq!(
-        Source::open(&path, IoMode::Auto).unwrap().io(),
-        IoMode::Mmap
-    );
+    assert_eq!(Source::open(&path, IoMode::Auto).unwrap().io(), IoMode::Mmap);
     let empty = dir.path().join("empty");
     std::fs::write(&empty, b"").unwrap();
     for io in [IoMode::Auto, IoMode::Mmap, IoMode::Pread] {
@@ -84,27 +73,16 @@ fn auto_maps_local_files_and_empty_files_are_not_mapped() {
 fn what_is_no_regular_file_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (path, kind) in [
         (dir.path(), "a directory"),
         (fifo.as_path(), "a named pipe"),
         (Path::new("/dev/zero"), "a character device"),
     ] {
         let error = Source::open(path, IoMode::Auto).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            format!("{}: is {kind}, not a regular file", path.display())
-        );
+        assert_eq!(error, format!("{}: is {kind}, not a regular file", path.display()));
     }
-    let error = Source::open(&dir.path().join("none"), IoMode::Auto)
-        .unwrap_err()
-        .to_string();
+    let error = Source::open(&dir.path().join("none"), IoMode::Auto).unwrap_err().to_string();
     assert!(error.contains("none: open: No such file"), "{error}");
 }
 
@@ -127,12 +105,7 @@ fn truncation_is_a_change_in_both_modes() {
     for io in BOTH {
         let (_dir, path, bytes) = file(64 << 10);
         let source = Source::open(&path, io).unwrap();
-        OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(4096)
-            .unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let mut out = vec![0; 8192];
         assert!(is_changed(source.read_at(8192, &mut out)), "{io:?}");
         assert_eq!(source.io(), IoMode::Pread, "the mapping is not used again");
@@ -151,12 +124,7 @@ fn truncation_within_the_last_page_is_seen_by_the_check() {
     for io in BOTH {
         let (_dir, path, _) = file(8192 + 100);
         let source = Source::open(&path, io).unwrap();
-        OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(8192 + 50)
-            .unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(8192 + 50).unwrap();
         let _ = source.read_at(8192, &mut [0; 100]);
         let error = source.check_unchanged().unwrap_err().to_string();
         assert!(error.contains("size was 8292 bytes, is 8242"), "{error}");
@@ -201,9 +169,7 @@ fn harmless_changes_are_noted_and_a_later_modification_is_still_seen() {
     step();
     let third = dir.path().join("third");
     std::fs::rename(&other, &third).unwrap();
-    source
-        .check_unchanged()
-        .expect("a second rename is still a rename");
+    source.check_unchanged().expect("a second rename is still a rename");
     step();
     let fresh = dir.path().join("fresh");
     std::fs::write(&fresh, b"another file").unwrap();

@@ -71,11 +71,7 @@ impl Store {
         let grid = self.grid();
         let chunk_bytes = grid.chunk_bytes();
         let end = from + out.len() as u64;
-        let mut sums = Sums {
-            first: 0,
-            filled: 0,
-            sums: [0; SUMS],
-        };
+        let mut sums = Sums { first: 0, filled: 0, sums: [0; SUMS] };
         // Chunks before this one are in `out` already.
         let mut there = 0;
         let mut good = 0;
@@ -86,11 +82,8 @@ impl Store {
             let whole = stop - begin == len;
             if whole && within >= there && source.io() == IoMode::Pread {
                 // As many whole chunks as there are, in one read.
-                let last = if end == piece.len {
-                    end.div_ceil(chunk_bytes)
-                } else {
-                    end / chunk_bytes
-                };
+                let last =
+                    if end == piece.len { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
                 let most = within + (RUN as u64 / chunk_bytes).max(1);
                 let to = (last.min(most) * chunk_bytes).min(piece.len).min(end);
                 let run = &mut out[good..good + (to - begin) as usize];
@@ -99,11 +92,7 @@ impl Store {
                 }
                 // If not, each chunk is tried by itself, and tells.
             }
-            let way = if whole && within < there {
-                Way::There
-            } else {
-                Way::Usual
-            };
+            let way = if whole && within < there { Way::There } else { Way::Usual };
             let wanted = Wanted {
                 chunk: piece.first_chunk + within,
                 within,
@@ -133,9 +122,7 @@ impl Store {
         if once.is_some() {
             return match way {
                 Way::There => Ok(()),
-                _ => source
-                    .read_at(wanted.start, wanted.out)
-                    .map_err(StoreError::from_source),
+                _ => source.read_at(wanted.start, wanted.out).map_err(StoreError::from_source),
             };
         }
         let promise = self.promise(piece, sums, wanted.within, wanted.chunk, last)?;
@@ -180,8 +167,7 @@ impl Store {
         let held = |sums: &Sums| within >= sums.first && within < sums.first + sums.filled as u64;
         if !held(sums) {
             let take = (last - within).min(SUMS as u64) as usize;
-            seal.expected(piece, within, &mut sums.sums[..take])
-                .map_err(StoreError::Seal)?;
+            seal.expected(piece, within, &mut sums.sums[..take]).map_err(StoreError::Seal)?;
             (sums.first, sums.filled) = (within, take);
         }
         Ok(Some(sums.sums[(within - sums.first) as usize]))
@@ -189,9 +175,7 @@ impl Store {
 
     /// Keeps the first sum of a chunk; the one that holds.
     fn observe(&self, chunk: u64, found: u32) -> u32 {
-        self.observed
-            .as_ref()
-            .map_or(found, |seen| seen.first(chunk, found))
+        self.observed.as_ref().map_or(found, |seen| seen.first(chunk, found))
     }
 
     /// A chunk was not as promised, or could not be read: another copy of it may be.
@@ -261,13 +245,7 @@ impl Store {
             expected: promise.map_or("unknown".to_owned(), crc_hex),
             found: found.to_string(),
         };
-        match self.damage.add(
-            wanted.chunk,
-            Bad {
-                expected: promise,
-                found,
-            },
-        ) {
+        match self.damage.add(wanted.chunk, Bad { expected: promise, found }) {
             Notice::None => {}
             Notice::Line => log::error!("damaged: {corrupt}"),
             Notice::LastLine => {
@@ -317,11 +295,7 @@ fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, Sourc
     };
     pass(wanted.offset, wanted.start - wanted.offset, &mut crc)?;
     let mut at = wanted.start;
-    let step = if source.io() == IoMode::Pread {
-        RUN
-    } else {
-        STEP
-    };
+    let step = if source.io() == IoMode::Pread { RUN } else { STEP };
     for out in wanted.out.chunks_mut(step) {
         read(at, out)?;
         crc.update(out);

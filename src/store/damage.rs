@@ -119,10 +119,7 @@ impl Damage {
 
     /// The chunks that are listed, in order.
     pub(super) fn listed(&self) -> Vec<(u64, Bad)> {
-        self.list()
-            .iter()
-            .map(|(&chunk, bad)| (chunk, bad.clone()))
-            .collect()
+        self.list().iter().map(|(&chunk, bad)| (chunk, bad.clone())).collect()
     }
 
     /// Never held over I/O or logging.
@@ -136,10 +133,7 @@ mod tests {
     use super::*;
 
     fn bad(found: u32) -> Bad {
-        Bad {
-            expected: Some(1),
-            found: Found::Sum(found),
-        }
+        Bad { expected: Some(1), found: Found::Sum(found) }
     }
 
     #[test]
@@ -159,10 +153,7 @@ mod tests {
         let damage = Damage::new(10_000);
         let notices: Vec<_> = (0..5000).map(|chunk| damage.add(chunk, bad(2))).collect();
         assert_eq!(notices.iter().filter(|&&n| n == Notice::Line).count(), 100);
-        assert_eq!(
-            notices.iter().filter(|&&n| n == Notice::LastLine).count(),
-            1
-        );
+        assert_eq!(notices.iter().filter(|&&n| n == Notice::LastLine).count(), 1);
         assert_eq!(notices[100], Notice::LastLine);
         assert_eq!(damage.listed().len(), LISTED);
         assert_eq!(damage.count(), 5000);

@@ -156,9 +156,7 @@ impl Store {
             let file = source.path().display().to_string();
             let changed = source.changed().map(|what| format!("changed: {what}"));
             let notes = source.notes().into_iter().chain(changed);
-            notes
-                .map(move |note| format!("{file}: {note}"))
-                .collect::<Vec<_>>()
+            notes.map(move |note| format!("{file}: {note}")).collect::<Vec<_>>()
         });
         let source_changed = self.sources().iter().filter(|s| s.is_changed()).count() as u64;
         Status {

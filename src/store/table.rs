@@ -15,17 +15,12 @@ pub(super) struct Sparse<T> {
 impl<T: Default> Sparse<T> {
     pub(super) fn new(len: u64) -> Sparse<T> {
         let segments = len.div_ceil(SEGMENT as u64);
-        Sparse {
-            segments: (0..segments).map(|_| OnceLock::new()).collect(),
-        }
+        Sparse { segments: (0..segments).map(|_| OnceLock::new()).collect() }
     }
 
     /// The entry, if its segment was ever written to. An entry that is not there is zero.
     pub(super) fn get(&self, index: u64) -> Option<&T> {
-        let segment = self
-            .segments
-            .get((index / SEGMENT as u64) as usize)?
-            .get()?;
+        let segment = self.segments.get((index / SEGMENT as u64) as usize)?.get()?;
         segment.get((index % SEGMENT as u64) as usize)
     }
 
@@ -47,10 +42,7 @@ impl Bits {
     }
 
     pub(super) fn get(&self, index: u64) -> bool {
-        let word = self
-            .0
-            .get(index / 64)
-            .map_or(0, |word| word.load(Ordering::Acquire));
+        let word = self.0.get(index / 64).map_or(0, |word| word.load(Ordering::Acquire));
         word >> (index % 64) & 1 == 1
     }
 
@@ -60,17 +52,13 @@ impl Bits {
             return false;
         }
         let bit = 1 << (index % 64);
-        self.0
-            .entry(index / 64)
-            .is_some_and(|w| w.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+        self.0.entry(index / 64).is_some_and(|w| w.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 
     /// Clears the bit; whether it was set before.
     pub(super) fn clear(&self, index: u64) -> bool {
         let bit = 1 << (index % 64);
-        self.0
-            .get(index / 64)
-            .is_some_and(|w| w.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
+        self.0.get(index / 64).is_some_and(|w| w.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 }
 
@@ -84,19 +72,12 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn new(len: u64) -> Observed {
-        Observed {
-            sums: Sparse::new(len),
-            zeros: Bits::new(len),
-        }
+        Observed { sums: Sparse::new(len), zeros: Bits::new(len) }
     }
 
     /// The sum observed for `index`.
     pub(super) fn get(&self, index: u64) -> Option<u32> {
-        match self
-            .sums
-            .get(index)
-            .map_or(0, |sum| sum.load(Ordering::Acquire))
-        {
+        match self.sums.get(index).map_or(0, |sum| sum.load(Ordering::Acquire)) {
             0 => self.zeros.get(index).then_some(0),
             sum => Some(sum),
         }
@@ -132,10 +113,7 @@ mod tests {
         assert!(table.get(4_999_999).is_none());
         table.entry(4_999_999).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(table.get(4_999_999).unwrap().load(Ordering::Relaxed), 7);
-        assert_eq!(
-            table.segments.iter().filter(|s| s.get().is_some()).count(),
-            1
-        );
+        assert_eq!(table.segments.iter().filter(|s| s.get().is_some()).count(), 1);
         assert!(table.entry(6_000_000).is_none());
         assert!(Sparse::<AtomicU32>::new(0).entry(0).is_none());
     }

@@ -16,9 +16,7 @@ impl Case {
     fn store(&self, io: IoMode, options: StoreOptions) -> Store {
         let sources = self.sources(io);
         let seal = crate::seal::beside(&self.path(0));
-        let seal = seal
-            .exists()
-            .then(|| Seal::load(&seal, &self.model, &sources).unwrap());
+        let seal = seal.exists().then(|| Seal::load(&seal, &self.model, &sources).unwrap());
         Store::new(self.model.clone(), sources, seal, options)
     }
 
@@ -37,11 +35,7 @@ impl Case {
 
     /// All of a file, as an extent.
     fn whole(&self, shard: usize) -> Extent {
-        Extent {
-            shard: shard as u32,
-            offset: 0,
-            len: self.bytes[shard].len() as u64,
-        }
+        Extent { shard: shard as u32, offset: 0, len: self.bytes[shard].len() as u64 }
     }
 }
 
@@ -53,10 +47,7 @@ fn read(store: &Store, extent: Extent) -> (Vec<u8>, Result<(), ReadFailure>) {
 }
 
 fn with(verify: Verify) -> StoreOptions {
-    StoreOptions {
-        verify,
-        ..StoreOptions::default()
-    }
+    StoreOptions { verify, ..StoreOptions::default() }
 }
 
 proptest! {
@@ -140,18 +131,13 @@ fn ten_thousand_flips_are_all_found_where_they_are() {
             let (bytes, whole) = (&case.bytes[shard], case.whole(shard));
             // Exactly the bytes in front of it that lie in good chunks.
             let before = flips.iter().filter(|f| f.0 == shard && f.2 < offset);
-            let from = before
-                .map(|f| f.2 + f.3)
-                .max()
-                .unwrap_or(0)
-                .max(offset.saturating_sub(9000));
+            let from =
+                before.map(|f| f.2 + f.3).max().unwrap_or(0).max(offset.saturating_sub(9000));
             let mut out = vec![0; (at + 1 - from) as usize];
             let failure = store.read(whole, from, &mut out).unwrap_err();
             assert_eq!(failure.good as u64, offset - from, "{failure}");
             assert_eq!(out[..failure.good], bytes[from as usize..offset as usize]);
-            let StoreError::Corrupt(corrupt) = failure.error else {
-                panic!("{failure}")
-            };
+            let StoreError::Corrupt(corrupt) = failure.error else { panic!("{failure}") };
             assert_eq!((corrupt.offset, corrupt.len), (offset, len));
             found += 1;
         }
@@ -215,10 +201,7 @@ fn random_patterns_of_many_bits_are_detected() {
                 bad[((at + bit) / 8) as usize] ^= 1 << ((at + bit) % 8);
             }
         }
-        assert!(
-            bad == chunk || crc32fast::hash(&bad) != sum,
-            "round {round}"
-        );
+        assert!(bad == chunk || crc32fast::hash(&bad) != sum, "round {round}");
     }
 }
 
@@ -254,11 +237,7 @@ fn a_bad_chunk_is_listed_named_and_does_not_spread() {
         assert_eq!(status.bad[0].expected, expected);
         assert_eq!((status.bad[0].tensor, status.bad[0].chunk), (Some(2), 5));
         assert_eq!(status.bad[0].source_offset, 70_112 + 5 * 4096);
-        assert_eq!(
-            (status.mismatches, status.healed, status.retries),
-            (4, 0, 2),
-            "{status:?}"
-        );
+        assert_eq!((status.mismatches, status.healed, status.retries), (4, 0, 2), "{status:?}");
         assert_eq!(status.state, TensorState::Degraded);
         assert_eq!(store.tensor_state(2), TensorState::Degraded);
         assert_eq!(store.tensor_state(0), TensorState::Verified);
@@ -275,10 +254,7 @@ fn damaged_bytes_are_served_when_asked_for_loudly() {
     let case = Case::new();
     case.seal();
     case.flip(1, 6000, 0x10);
-    let options = StoreOptions {
-        on_corruption: OnCorruption::Log,
-        ..StoreOptions::default()
-    };
+    let options = StoreOptions { on_corruption: OnCorruption::Log, ..StoreOptions::default() };
     let store = case.store(IoMode::Mmap, options);
     let (out, result) = read(&store, case.extent(3));
     result.unwrap();
@@ -298,17 +274,9 @@ fn without_checks_damage_is_not_seen_but_changes_are() {
     read(&store, case.extent(3)).1.unwrap();
     assert_eq!(store.status().chunks_checked, 0);
     assert_eq!(store.tensor_state(3), TensorState::Unverified);
-    OpenOptions::new()
-        .write(true)
-        .open(case.path(1))
-        .unwrap()
-        .set_len(100)
-        .unwrap();
+    OpenOptions::new().write(true).open(case.path(1)).unwrap().set_len(100).unwrap();
     let failure = read(&store, case.extent(3)).1.unwrap_err();
-    assert!(
-        matches!(failure.error, StoreError::Stale(_)) && failure.good == 0,
-        "{failure}"
-    );
+    assert!(matches!(failure.error, StoreError::Stale(_)) && failure.good == 0, "{failure}");
 }
 
 #[test]
@@ -334,12 +302,7 @@ fn once_checks_each_chunk_once() {
 #[test]
 fn truncation_and_modification_are_stale_whatever_the_mode() {
     let truncate = |case: &Case| {
-        OpenOptions::new()
-            .write(true)
-            .open(case.path(0))
-            .unwrap()
-            .set_len(90_000)
-            .unwrap();
+        OpenOptions::new().write(true).open(case.path(0)).unwrap().set_len(90_000).unwrap();
     };
     let rewrite = |case: &Case| std::fs::write(case.path(0), pattern(250_000, 77)).unwrap();
     let rewrite_keeping_mtime = |case: &Case| {
@@ -376,15 +339,9 @@ fn truncation_and_modification_are_stale_whatever_the_mode() {
                 result.unwrap();
                 assert_eq!(out, case.tensor(3));
                 let status = store.status();
-                assert_eq!(
-                    (status.state, status.source_changed),
-                    (TensorState::Stale, 1)
-                );
+                assert_eq!((status.state, status.source_changed), (TensorState::Stale, 1));
                 assert_eq!(status.bad_chunks, 0, "a changed file is no damage");
-                assert!(
-                    status.notes.iter().any(|n| n.contains("changed: ")),
-                    "{status:?}"
-                );
+                assert!(status.notes.iter().any(|n| n.contains("changed: ")), "{status:?}");
             }
         }
     }
@@ -403,11 +360,7 @@ fn a_file_replaced_by_rename_goes_on() {
         let (out, result) = read(&store, case.extent(2));
         result.unwrap();
         assert_eq!(out, case.tensor(2));
-        assert!(
-            store.status().notes[0].contains("unlinked"),
-            "{:?}",
-            store.status().notes
-        );
+        assert!(store.status().notes[0].contains("unlinked"), "{:?}", store.status().notes);
     }
 }
 
@@ -417,11 +370,7 @@ fn first_use_is_remembered_and_holds() {
     let store = case.sealed(IoMode::Mmap);
     assert_eq!(store.trust(), Trust::Tofu);
     read(&store, case.extent(0)).1.unwrap();
-    assert_eq!(
-        store.tensor_state(0),
-        TensorState::Unverified,
-        "nothing to compare with yet"
-    );
+    assert_eq!(store.tensor_state(0), TensorState::Unverified, "nothing to compare with yet");
     assert_eq!(store.tensor_checksum(0), None);
     // Pretend that other bytes were seen in the second chunk.
     let piece = store.grid().pieces_from(0, 100).next().unwrap();
@@ -429,10 +378,7 @@ fn first_use_is_remembered_and_holds() {
     other.observe_for_test(piece.first_chunk + 1, 0x1234_5678);
     let failure = read(&other, case.extent(0)).1.unwrap_err();
     assert_eq!(failure.good, 65_536);
-    assert!(
-        failure.to_string().contains("expected CRC32 12345678"),
-        "{failure}"
-    );
+    assert!(failure.to_string().contains("expected CRC32 12345678"), "{failure}");
     assert_eq!(other.status().bad.len(), 1);
 }
 
@@ -453,11 +399,8 @@ fn what_was_observed_outlives_the_mount() {
     read(&first, case.extent(0)).1.unwrap();
     read(&first, case.extent(3)).1.unwrap();
     std::thread::sleep(Duration::from_millis(10));
-    std::fs::set_permissions(
-        case.path(1),
-        std::os::unix::fs::PermissionsExt::from_mode(0o600),
-    )
-    .unwrap();
+    std::fs::set_permissions(case.path(1), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
     assert_eq!(first.save_tofu(&dir).unwrap(), 3);
 
     let second = case.sealed(IoMode::Auto);
@@ -466,12 +409,7 @@ fn what_was_observed_outlives_the_mount() {
     assert_eq!(second.tensor_state(0), TensorState::Verified);
 
     // Any byte of the file wrong: all of it is discarded.
-    let path = std::fs::read_dir(&dir)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let path = std::fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
     let good = std::fs::read(&path).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
@@ -488,33 +426,19 @@ fn what_was_observed_outlives_the_mount() {
     std::thread::sleep(Duration::from_millis(10));
     case.flip(0, 50_000, 1);
     assert_eq!(case.sealed(IoMode::Auto).load_tofu(&dir), 0);
-    assert_eq!(
-        first.save_tofu(&dir).unwrap(),
-        0,
-        "a changed source is not remembered"
-    );
+    assert_eq!(first.save_tofu(&dir).unwrap(), 0, "a changed source is not remembered");
     case.seal();
-    assert_eq!(
-        case.sealed(IoMode::Auto).save_tofu(&dir).unwrap(),
-        0,
-        "nor a sealed one"
-    );
+    assert_eq!(case.sealed(IoMode::Auto).save_tofu(&dir).unwrap(), 0, "nor a sealed one");
 }
 
 #[test]
 fn checksums_come_from_the_seal() {
     let case = Case::new();
     case.seal();
-    let options = StoreOptions {
-        seal_given_on_command_line: true,
-        ..StoreOptions::default()
-    };
+    let options = StoreOptions { seal_given_on_command_line: true, ..StoreOptions::default() };
     let store = case.store(IoMode::Auto, options);
     assert_eq!(store.trust(), Trust::Pinned);
-    assert_eq!(
-        store.tensor_checksum(3).unwrap().crc32,
-        crc32fast::hash(case.tensor(3))
-    );
+    assert_eq!(store.tensor_checksum(3).unwrap().crc32, crc32fast::hash(case.tensor(3)));
     assert!(store.source_sha256(1).is_some() && store.source_sha256(2).is_none());
     assert_eq!(store.tensor_checksum(4), None);
 }
@@ -532,25 +456,10 @@ fn reads_outside_are_refused() {
         (0, u64::MAX, 10, 0),
         (0, 0, u64::MAX, u64::MAX),
     ] {
-        let failure = store
-            .read(Extent { shard, offset, len }, from, &mut out)
-            .unwrap_err();
-        assert!(
-            matches!(failure.error, StoreError::Outside { .. }),
-            "{failure}"
-        );
+        let failure = store.read(Extent { shard, offset, len }, from, &mut out).unwrap_err();
+        assert!(matches!(failure.error, StoreError::Outside { .. }), "{failure}");
     }
-    store
-        .read(
-            Extent {
-                shard: 0,
-                offset: 250_000,
-                len: 0,
-            },
-            0,
-            &mut [],
-        )
-        .unwrap();
+    store.read(Extent { shard: 0, offset: 250_000, len: 0 }, 0, &mut []).unwrap();
 }
 
 #[test]

@@ -54,10 +54,7 @@ impl Store {
         let headers = self.headers_sha256().map_err(io::Error::other)?;
         crate::seal::make_dir(dir)?;
         let draft = Draft::new(&self.tofu_path(dir))?;
-        let mut out = Summed {
-            out: BufWriter::new(draft.file()),
-            crc: Hasher::new(),
-        };
+        let mut out = Summed { out: BufWriter::new(draft.file()), crc: Hasher::new() };
         out.write_all(MAGIC)?;
         out.write_all(&headers)?;
         out.write_all(&self.grid().chunk_bytes().to_le_bytes())?;
@@ -111,9 +108,7 @@ impl Store {
             let mut at = piece.offset;
             while at < piece.end() {
                 let take = room.len().min((piece.end() - at) as usize);
-                source
-                    .read_at(at, &mut room[..take])
-                    .map_err(StoreError::from_source)?;
+                source.read_at(at, &mut room[..take]).map_err(StoreError::from_source)?;
                 hash.update(&room[..take]);
                 at += take as u64;
             }

@@ -4,7 +4,7 @@
 
 use crate::model::{Array, ByteOrder, Model, Value, elements};
 use crate::naming::{Catalog, Mounted, file_stem};
-use crate::store::{Store, Verify};
+use crate::store::{Store, Trust, Verify};
 use crate::view::json::lossy;
 use crate::view::{self, Stored, npy};
 use serde_json::{Map, Value as Json, json};
@@ -31,13 +31,7 @@ pub struct Facts<'a> {
 
 /// `model.json`.
 pub fn model(facts: Facts<'_>) -> Json {
-    let Facts {
-        model,
-        catalog,
-        store,
-        verify,
-        warnings,
-    } = facts;
+    let Facts { model, catalog, store, verify, warnings } = facts;
     let count = catalog.len(model);
     let mut dtypes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     let (mut parameters, mut nbytes) = (0u64, 0u64);
@@ -64,19 +58,20 @@ pub fn model(facts: Facts<'_>) -> Json {
                 "file": lossy(&shard.file),
                 "nbytes": shard.len,
                 "mtime": timestamp(source.mtime()),
-                "sha256": store.source_sha256(i as u32).map(|d| hex(&d)),
+                "sha256": store.source_sha256(i).map(|d| hex(&d)),
             })
         })
         .collect();
     let mut all: Vec<Json> = Vec::new();
     all.extend(
-        model
-            .warnings
-            .iter()
-            .chain(catalog.warnings())
-            .chain(warnings)
-            .map(|w| w.as_str().into()),
+        model.warnings.iter().chain(catalog.warnings()).chain(warnings).map(|w| w.as_str().into()),
     );
+    if store.trust() == Trust::Tofu {
+        all.push(
+            "not sealed: what a chunk holds when it is first read is trusted (trust on first use)"
+                .into(),
+        );
+    }
     for (dtype, n) in undefined {
         all.push(Json::String(format!(
             "{n} tensors of type {dtype} are served big-endian, as stored: nobody defines how this type is laid out in a big-endian file"
@@ -110,21 +105,12 @@ pub fn model(facts: Facts<'_>) -> Json {
 
 /// `tensors/NAME.json`.
 pub fn tensor(facts: Facts<'_>, index: usize) -> Json {
-    let Facts {
-        model,
-        catalog,
-        store,
-        ..
-    } = facts;
+    let Facts { model, catalog, store, .. } = facts;
     let mounted = catalog.get(model, index);
     let stored = &model.tensors[mounted.source as usize];
     let form = view::stored_form(mounted.dtype, model.byte_order);
     let block = mounted.dtype.block();
-    let byte_order = if form == Stored::Undefined {
-        ByteOrder::Big
-    } else {
-        ByteOrder::Little
-    };
+    let byte_order = if form == Stored::Undefined { ByteOrder::Big } else { ByteOrder::Little };
     let stem = file_stem(mounted.name, LONGEST_SUFFIX);
     let stem = lossy(&stem);
     let mut files = Map::new();
@@ -159,49 +145,34 @@ pub fn tensor(facts: Facts<'_>, index: usize) -> Json {
 pub fn is_stored_tensor(model: &Model, mounted: &Mounted<'_>) -> bool {
     let stored = &model.tensors[mounted.source as usize];
     mounted.extent == stored.extent
-        && !matches!(
-            view::stored_form(mounted.dtype, model.byte_order),
-            Stored::Swapped(_)
-        )
+        && !matches!(view::stored_form(mounted.dtype, model.byte_order), Stored::Swapped(_))
 }
 
 fn checksum(facts: Facts<'_>, mounted: &Mounted<'_>) -> Json {
     if !is_stored_tensor(facts.model, mounted) {
         return Json::Null;
     }
-    facts
-        .store
-        .tensor_checksum(mounted.source)
-        .map_or(Json::Null, |sum| {
-            json!({
-                "crc32": format!("{:08x}", sum.crc32),
-                "sha256": sum.sha256.map(|d| hex(&d)),
-                "chunk_bytes": sum.chunk_bytes,
-            })
+    facts.store.tensor_checksum(mounted.source as usize).map_or(Json::Null, |sum| {
+        json!({
+            "crc32": format!("{:08x}", sum.crc32),
+            "sha256": sum.sha256.map(|d| hex(&d)),
+            "chunk_bytes": sum.chunk_bytes,
         })
+    })
 }
 
 /// What a converter recorded under `comfy.gguf.orig_shape.NAME` when it flattened a tensor.
 fn original_shape(model: &Model, store: &Store, name: &[u8]) -> Option<Json> {
     const PREFIX: &[u8] = b"comfy.gguf.orig_shape.";
     const MAX_DIMENSIONS: u64 = 16;
-    let meta = model
-        .metadata
-        .iter()
-        .find(|m| m.key.strip_prefix(PREFIX) == Some(name))?;
-    let Value::Array(Array::Span {
-        elem,
-        count,
-        extent,
-        encoding,
-    }) = &meta.value
-    else {
+    let meta = model.metadata.iter().find(|m| m.key.strip_prefix(PREFIX) == Some(name))?;
+    let Value::Array(Array::Span { elem, count, extent, encoding }) = &meta.value else {
         return None;
     };
     if *count > MAX_DIMENSIONS {
         return None;
     }
-    let shard = store.shard(extent.shard);
+    let shard = store.shard(extent.shard as usize);
     let mut reader =
         crate::format::gguf::array::ArrayReader::new(&shard, *elem, *count, *extent, *encoding);
     let mut shape = Vec::new();
@@ -213,9 +184,7 @@ fn original_shape(model: &Model, store: &Store, name: &[u8]) -> Option<Json> {
 
 /// `ls --json`.
 pub fn listing(facts: Facts<'_>) -> Json {
-    let Facts {
-        model: m, catalog, ..
-    } = facts;
+    let Facts { model: m, catalog, .. } = facts;
     let tensors: Vec<Json> = (0..catalog.len(m))
         .map(|i| {
             let mounted = catalog.get(m, i);
@@ -243,12 +212,10 @@ pub fn has_npy(mounted: &Mounted<'_>) -> bool {
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
-            let _ = write!(text, "{b:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
+        let _ = write!(text, "{b:02x}");
+        text
+    })
 }
 
 /// Seconds and nanoseconds since 1970: exact, unlike a JSON number.

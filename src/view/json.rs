@@ -60,11 +60,7 @@ fn float(x: f64, finite: impl FnOnce() -> serde_json::Result<String>) -> String 
     if x.is_nan() {
         "\"NaN\"".into()
     } else if x.is_infinite() {
-        if x > 0.0 {
-            "\"Infinity\"".into()
-        } else {
-            "\"-Infinity\"".into()
-        }
+        if x > 0.0 { "\"Infinity\"".into() } else { "\"-Infinity\"".into() }
     } else {
         finite().expect("a finite number is JSON")
     }
@@ -82,20 +78,11 @@ mod tests {
 
     #[test]
     fn numbers_are_exact_and_never_bare_nan() {
-        assert_eq!(
-            scalar(&Value::U64(u64::MAX)).as_deref(),
-            Some("18446744073709551615")
-        );
-        assert_eq!(
-            scalar(&Value::F32(1e-7)).and_then(|t| t.parse().ok()),
-            Some(1e-7f32)
-        );
+        assert_eq!(scalar(&Value::U64(u64::MAX)).as_deref(), Some("18446744073709551615"));
+        assert_eq!(scalar(&Value::F32(1e-7)).and_then(|t| t.parse().ok()), Some(1e-7f32));
         assert_eq!(scalar(&Value::F32(0.1)).as_deref(), Some("0.1"));
         assert_eq!(scalar(&Value::F32(f32::NAN)).as_deref(), Some("\"NaN\""));
-        assert_eq!(
-            scalar(&Value::F64(f64::NEG_INFINITY)).as_deref(),
-            Some("\"-Infinity\"")
-        );
+        assert_eq!(scalar(&Value::F64(f64::NEG_INFINITY)).as_deref(), Some("\"-Infinity\""));
         assert_eq!(scalar(&Value::Bool(true)).as_deref(), Some("true"));
     }
 

@@ -47,11 +47,7 @@ pub fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
         let digits = first.to_string().len();
         dict.extend(std::iter::repeat_n(' ', 21 - digits));
     }
-    let prefix = if dict.len() + 64 < usize::from(u16::MAX) {
-        10
-    } else {
-        12
-    };
+    let prefix = if dict.len() + 64 < usize::from(u16::MAX) { 10 } else { 12 };
     let pad = 64 - (prefix + dict.len() + 1) % 64;
     dict.extend(std::iter::repeat_n(' ', pad));
     dict.push('\n');

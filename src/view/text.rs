@@ -89,29 +89,16 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// An empty document over the metadata of `model`.
     pub fn new(model: &'a Arc<Model>, store: &'a Store) -> Builder<'a> {
-        Builder {
-            model,
-            store,
-            pieces: Vec::new(),
-            len: 0,
-        }
+        Builder { model, store, pieces: Vec::new(), len: 0 }
     }
 
     /// Adds ready text.
     pub fn literal(&mut self, text: &str) {
-        if let Some(Piece {
-            source: Source::Literal(last),
-            ..
-        }) = self.pieces.last_mut()
-        {
+        if let Some(Piece { source: Source::Literal(last), .. }) = self.pieces.last_mut() {
             last.extend(text.as_bytes());
         } else {
             let source = Source::Literal(text.into());
-            self.pieces.push(Piece {
-                start: self.len,
-                source,
-                marks: Vec::new(),
-            });
+            self.pieces.push(Piece { start: self.len, source, marks: Vec::new() });
         }
         self.len += text.len() as u64;
     }
@@ -124,10 +111,7 @@ impl<'a> Builder<'a> {
             model::Value::Str(text) => {
                 let bytes = match text {
                     model::Text::Span(extent) => Bytes::File(*extent),
-                    model::Text::Inline(_) => Bytes::Meta {
-                        model: Arc::clone(model),
-                        index,
-                    },
+                    model::Text::Inline(_) => Bytes::Meta { model: Arc::clone(model), index },
                 };
                 self.literal("\"");
                 self.piece(Source::Str(bytes))?;
@@ -155,11 +139,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a piece after writing it once, to learn its length and its marks.
     fn piece(&mut self, source: Source) -> io::Result<()> {
-        let mut piece = Piece {
-            start: self.len,
-            source,
-            marks: Vec::new(),
-        };
+        let mut piece = Piece { start: self.len, source, marks: Vec::new() };
         let mut written = 0;
         let mut marks = Vec::new();
         let mut last = 0;
@@ -179,10 +159,7 @@ impl<'a> Builder<'a> {
 
     /// The finished document.
     pub fn finish(self) -> Text {
-        Text {
-            pieces: self.pieces,
-            len: self.len,
-        }
+        Text { pieces: self.pieces, len: self.len }
     }
 }
 
@@ -200,10 +177,7 @@ impl Text {
     /// Fills `out` with the text from `from` on; the caller keeps inside the length.
     pub fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
-        let mut next = self
-            .pieces
-            .partition_point(|p| p.start <= from)
-            .saturating_sub(1);
+        let mut next = self.pieces.partition_point(|p| p.start <= from).saturating_sub(1);
         while done < out.len() {
             let piece = self.pieces.get(next).ok_or(io::ErrorKind::UnexpectedEof)?;
             let at = from + done as u64 - piece.start;
@@ -218,9 +192,7 @@ impl Piece {
     /// Copies text from `at` (in this piece) on; returns how much there was, or fit.
     fn copy(&self, store: &Store, at: u64, out: &mut [u8]) -> io::Result<usize> {
         let nearest = self.marks.partition_point(|m| m.written <= at);
-        let mark = nearest
-            .checked_sub(1)
-            .map_or_else(Mark::default, |i| self.marks[i]);
+        let mark = nearest.checked_sub(1).map_or_else(Mark::default, |i| self.marks[i]);
         let mut skip = at - mark.written;
         let mut done = 0;
         self.write(store, mark, &mut |text, _| {
@@ -231,11 +203,7 @@ impl Piece {
             let n = rest.len().min(out.len() - done);
             out[done..done + n].copy_from_slice(&rest[..n]);
             done += n;
-            if done == out.len() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if done == out.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok(done)
     }
@@ -248,7 +216,7 @@ impl Piece {
                 Ok(())
             }
             Source::Str(Bytes::File(extent)) => {
-                let shard = store.shard(extent.shard);
+                let shard = store.shard(extent.shard as usize);
                 write_str(&shard, extent.offset, extent.len, mark, sink)
             }
             Source::Str(Bytes::Meta { model, index }) => match &model.metadata[*index].value {
@@ -262,10 +230,7 @@ impl Piece {
                 for index in mark.index..lines.count() {
                     text.clear();
                     lines.write(index, &mut text);
-                    let after = Mark {
-                        index: index + 1,
-                        ..Mark::default()
-                    };
+                    let after = Mark { index: index + 1, ..Mark::default() };
                     if sink(&text, after).is_break() {
                         break;
                     }
@@ -273,7 +238,7 @@ impl Piece {
                 Ok(())
             }
             Source::Array(array, shard, indent) => {
-                write_array(&store.shard(*shard), array, mark, *indent, sink)
+                write_array(&store.shard(*shard as usize), array, mark, *indent, sink)
             }
         }
     }
@@ -294,23 +259,11 @@ fn write_str(
         let n = WINDOW.min(usize::try_from(len - used).unwrap_or(WINDOW));
         let bytes = &mut window[..n];
         from.read_at(offset + used, bytes)?;
-        let whole = if used + (n as u64) < len {
-            whole_characters(bytes)
-        } else {
-            n
-        };
+        let whole = if used + (n as u64) < len { whole_characters(bytes) } else { n };
         text.clear();
         json::escape_into(&json::lossy(&bytes[..whole]), &mut text);
         used += whole as u64;
-        if sink(
-            &text,
-            Mark {
-                used,
-                ..Mark::default()
-            },
-        )
-        .is_break()
-        {
+        if sink(&text, Mark { used, ..Mark::default() }).is_break() {
             break;
         }
     }
@@ -332,11 +285,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
             0xF0..=0xF7 => 4,
             _ => 1,
         };
-        return if needed > back && at > 0 {
-            at
-        } else {
-            bytes.len()
-        };
+        return if needed > back && at > 0 { at } else { bytes.len() };
     }
     bytes.len()
 }
@@ -349,13 +298,7 @@ fn write_array(
     indent: usize,
     sink: &mut Sink<'_>,
 ) -> io::Result<()> {
-    let Array::Span {
-        elem,
-        count,
-        extent,
-        encoding,
-    } = *array
-    else {
+    let Array::Span { elem, count, extent, encoding } = *array else {
         return Ok(());
     };
     if count == 0 {
@@ -365,10 +308,7 @@ fn write_array(
     let pad = " ".repeat(indent + 2);
     let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
     if mark.index > 0 {
-        reader = reader.resume(Position {
-            index: mark.index,
-            offset: extent.offset + mark.used,
-        });
+        reader = reader.resume(Position { index: mark.index, offset: extent.offset + mark.used });
     }
     let mut text = Vec::new();
     let mut index = mark.index;
@@ -380,16 +320,10 @@ fn write_array(
             Item::Value(value) => text.extend(json::scalar(&value).unwrap_or_default().as_bytes()),
             Item::Str(bytes) => write_quoted(bytes, &mut text),
             Item::Array(inner) => {
-                write_array(
-                    file,
-                    &inner,
-                    Mark::default(),
-                    indent + 2,
-                    &mut |inner, _| {
-                        text.extend(inner);
-                        ControlFlow::Continue(())
-                    },
-                )?;
+                write_array(file, &inner, Mark::default(), indent + 2, &mut |inner, _| {
+                    text.extend(inner);
+                    ControlFlow::Continue(())
+                })?;
             }
         }
         index += 1;
@@ -399,16 +333,7 @@ fn write_array(
             text.push(b']');
         }
         let used = reader.position().offset - extent.offset;
-        if sink(
-            &text,
-            Mark {
-                index,
-                used,
-                written: 0,
-            },
-        )
-        .is_break()
-        {
+        if sink(&text, Mark { index, used, written: 0 }).is_break() {
             break;
         }
     }
@@ -450,10 +375,7 @@ mod tests {
         for end in 1..=text.len() {
             let whole = whole_characters(&text[..end]);
             assert!(whole > 0);
-            assert!(
-                std::str::from_utf8(&text[..whole]).is_ok() || whole == end,
-                "{end}"
-            );
+            assert!(std::str::from_utf8(&text[..whole]).is_ok() || whole == end, "{end}");
         }
         assert_eq!(whole_characters(b"\x80\x80\x80\x80\x80"), 5);
         assert_eq!(whole_characters(b"\xf0"), 1);

@@ -24,14 +24,8 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let place = Place {
-            dir: tempfile::tempdir().unwrap(),
-        };
-        fs::write(
-            place.path("m.gguf"),
-            gguf(&[("a.weight", 70_000), ("b", 3)]),
-        )
-        .unwrap();
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        fs::write(place.path("m.gguf"), gguf(&[("a.weight", 70_000), ("b", 3)])).unwrap();
         fs::create_dir(place.path("mnt")).unwrap();
         place
     }
@@ -66,11 +60,7 @@ impl Place {
             let ours = words.starts_with(WEIGHTFS.as_bytes()) && pid != me;
             let cwd_or_log = fs::read(entry.path().join("environ")).ok()?;
             let home = format!("HOME={}", self.path("home").display());
-            (ours
-                && cwd_or_log
-                    .split(|&b| b == 0)
-                    .any(|var| var == home.as_bytes()))
-            .then_some(pid)
+            (ours && cwd_or_log.split(|&b| b == 0).any(|var| var == home.as_bytes())).then_some(pid)
         })
     }
 
@@ -83,12 +73,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mnt = self.path("mnt");
         while mounted_at(&mnt) {
-            if !Command::new("umount")
-                .arg("-l")
-                .arg(&mnt)
-                .status()
-                .is_ok_and(|s| s.success())
-            {
+            if !Command::new("umount").arg("-l").arg(&mnt).status().is_ok_and(|s| s.success()) {
                 break;
             }
         }
@@ -97,10 +82,7 @@ impl Drop for Place {
 
 fn mounted_at(point: &Path) -> bool {
     let point = format!(" {} ", point.display());
-    fs::read_to_string("/proc/self/mountinfo")
-        .unwrap()
-        .lines()
-        .any(|line| line.contains(&point))
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(|line| line.contains(&point))
 }
 
 /// What a command said and how it ended.
@@ -180,21 +162,12 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn kill(pid: u32, signal: &str) {
-    assert!(
-        Command::new("kill")
-            .args([signal, &pid.to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
 fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        !matches!(
-            stat.rsplit(") ").next().unwrap_or("Z").as_bytes()[0],
-            b'Z' | b'X'
-        )
+        !matches!(stat.rsplit(") ").next().unwrap_or("Z").as_bytes()[0], b'Z' | b'X')
     })
 }
 

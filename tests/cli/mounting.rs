@@ -6,10 +6,7 @@ fn mounted(place: &Place, more: &[&str]) -> u32 {
     let args = [&["m.gguf", "mnt"], more].concat();
     place.run(&args).done();
     assert!(place.is_mounted());
-    assert_eq!(
-        fs::read(place.path("mnt/tensors/a.weight.bin")).unwrap(),
-        values(70_000)
-    );
+    assert_eq!(fs::read(place.path("mnt/tensors/a.weight.bin")).unwrap(), values(70_000));
     place.daemon().expect("the daemon keeps its command line")
 }
 
@@ -33,18 +30,9 @@ fn comes_to_the_background_and_goes_with_umount() {
     let status: serde_json::Value =
         serde_json::from_str(&place.run(&["status", "mnt", "--json"]).done().out).unwrap();
     let log = status["log"].as_str().unwrap();
-    assert!(
-        log.starts_with(place.path("home/.local/state/weightfs").to_str().unwrap()),
-        "{log}"
-    );
+    assert!(log.starts_with(place.path("home/.local/state/weightfs").to_str().unwrap()), "{log}");
     assert!(fs::read_to_string(log).unwrap().contains("mounted on"));
-    assert!(
-        place
-            .run(&["status", "mnt"])
-            .done()
-            .out
-            .contains("unverified")
-    );
+    assert!(place.run(&["status", "mnt"]).done().out.contains("unverified"));
     place.run(&["m.gguf", "mnt"]).failed(1, &["mnt", "already"]);
     place.run(&["umount", "mnt"]).done();
     gone(&place, daemon);
@@ -118,9 +106,7 @@ fn a_dead_mount_is_cleared_and_mounted_over() {
     let place = Place::new();
     kill(mounted(&place, &[]), "-KILL");
     wait_until("a dead mount", || fs::read_dir(place.path("mnt")).is_err());
-    place
-        .run(&["status", "mnt"])
-        .failed(1, &["weightfs umount"]);
+    place.run(&["status", "mnt"]).failed(1, &["weightfs umount"]);
     let daemon = mounted(&place, &[]);
     kill(daemon, "-KILL");
     wait_until("a dead mount", || fs::read_dir(place.path("mnt")).is_err());
@@ -169,17 +155,12 @@ fn the_foreground_tells_when_it_is_ready() {
     }
     let place = Place::new();
     let socket = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let ready = place.path("ready");
     let mut command = Command::new("sh");
     command
         .arg("-c")
-        .arg(format!(
-            "exec '{WEIGHTFS}' -f m.gguf mnt --ready-fd 7 7>'{}'",
-            ready.display()
-        ))
+        .arg(format!("exec '{WEIGHTFS}' -f m.gguf mnt --ready-fd 7 7>'{}'", ready.display()))
         .current_dir(place.dir.path())
         .env("HOME", place.path("home"))
         .env("NOTIFY_SOCKET", place.path("notify"))
@@ -193,9 +174,7 @@ fn the_foreground_tells_when_it_is_ready() {
         message.contains("READY=1") && message.contains(&format!("MAINPID={}", child.0.id())),
         "{message}"
     );
-    wait_until("the line on descriptor 7", || {
-        fs::read(&ready).unwrap() == b"READY=1\n"
-    });
+    wait_until("the line on descriptor 7", || fs::read(&ready).unwrap() == b"READY=1\n");
     assert!(place.is_mounted());
     kill(child.0.id(), "-INT");
     let mut child = child;
@@ -237,12 +216,7 @@ fn without_the_right_to_mount_the_cure_is_named() {
     let place = Place::new();
     // Root without CAP_SYS_ADMIN, as in a container; fusermount3 is set-user-id root but gains nothing.
     let output = Command::new("setpriv")
-        .args([
-            "--bounding-set=-sys_admin",
-            "--inh-caps=-sys_admin",
-            "--no-new-privs",
-            WEIGHTFS,
-        ])
+        .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--no-new-privs", WEIGHTFS])
         .args([OsStr::new("m.gguf"), OsStr::new("mnt")])
         .current_dir(place.dir.path())
         .env("HOME", place.path("home"))
@@ -253,7 +227,5 @@ fn without_the_right_to_mount_the_cure_is_named() {
 }
 
 fn is_root() -> bool {
-    fs::read_to_string("/proc/self/status")
-        .unwrap()
-        .contains("\nUid:\t0\t0\t")
+    fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t0\t")
 }

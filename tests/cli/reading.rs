@@ -31,11 +31,7 @@ fn info_shows_a_portrait() {
         "100.0 %",
         "general.architecture",
     ] {
-        assert!(
-            said.done().out.contains(part),
-            "no {part:?} in {}",
-            said.out
-        );
+        assert!(said.done().out.contains(part), "no {part:?} in {}", said.out);
     }
     assert!(!said.out.contains('\x1b'));
 }
@@ -62,31 +58,18 @@ fn cat_writes_the_bytes_by_either_name() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(output.stdout, values(70_000));
     }
-    let npy = place
-        .command(&["cat", "m.gguf", "b", "--as", "npy"])
-        .output()
-        .unwrap();
+    let npy = place.command(&["cat", "m.gguf", "b", "--as", "npy"]).output().unwrap();
     assert!(npy.stdout.starts_with(b"\x93NUMPY") && npy.stdout.ends_with(&values(3)));
-    place
-        .run(&["cat", "m.gguf", "a.wieght"])
-        .failed(1, &["a.wieght", "did you mean a.weight?"]);
+    place.run(&["cat", "m.gguf", "a.wieght"]).failed(1, &["a.wieght", "did you mean a.weight?"]);
 }
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let place = Place::new();
     fs::write(place.path("big.gguf"), gguf(&[("x", 8 << 20)])).unwrap();
-    for args in [
-        &["cat", "big.gguf", "x"][..],
-        &["completions", "bash"],
-        &["mount", "--help"],
-    ] {
-        let mut child = place
-            .command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    for args in [&["cat", "big.gguf", "x"][..], &["completions", "bash"], &["mount", "--help"]] {
+        let mut child =
+            place.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         assert_eq!(

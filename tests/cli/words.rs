@@ -28,29 +28,11 @@ fn usage_errors_end_with_2() {
 fn help_and_version_go_to_stdout() {
     let place = Place::new();
     let version = place.run(&["--version"]);
-    assert_eq!(
-        version.done().out,
-        format!("weightfs {}\n", env!("CARGO_PKG_VERSION"))
-    );
-    assert!(
-        place
-            .run(&["--help"])
-            .done()
-            .out
-            .contains("weightfs MODEL MOUNTPOINT")
-    );
-    for command in [
-        "mount",
-        "umount",
-        "ls",
-        "info",
-        "cat",
-        "seal",
-        "verify",
-        "map",
-        "status",
-        "completions",
-    ] {
+    assert_eq!(version.done().out, format!("weightfs {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(place.run(&["--help"]).done().out.contains("weightfs MODEL MOUNTPOINT"));
+    for command in
+        ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "status", "completions"]
+    {
         let help = place.run(&[command, "--help"]);
         assert!(help.done().out.contains("Usage: weightfs"), "{help:?}");
         assert_eq!(help.err, "");
@@ -60,25 +42,15 @@ fn help_and_version_go_to_stdout() {
 #[test]
 fn completions_are_scripts() {
     let place = Place::new();
-    for (shell, part) in [
-        ("bash", "complete -F"),
-        ("zsh", "#compdef weightfs"),
-        ("fish", "complete -c weightfs"),
-    ] {
+    for (shell, part) in
+        [("bash", "complete -F"), ("zsh", "#compdef weightfs"), ("fish", "complete -c weightfs")]
+    {
         let said = place.run(&["completions", shell]);
         assert!(said.done().out.contains(part), "{shell}");
     }
-    let mut bash = Command::new("bash")
-        .arg("-n")
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
     let script = place.run(&["completions", "bash"]).out;
-    bash.stdin
-        .take()
-        .unwrap()
-        .write_all(script.as_bytes())
-        .unwrap();
+    bash.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(bash.wait().unwrap().success());
 }
 
@@ -87,36 +59,20 @@ fn what_is_not_there_is_named() {
     let place = Place::new();
     place.run(&["ls", "none.gguf"]).failed(1, &["none.gguf"]);
     place.run(&["none.gguf", "mnt"]).failed(1, &["none.gguf"]);
-    place
-        .run(&["m.gguf", "nowhere"])
-        .failed(1, &["nowhere", "mkdir"]);
-    place
-        .run(&["m.gguf", "m.gguf"])
-        .failed(1, &["m.gguf", "directory"]);
-    place
-        .run(&["umount", "mnt"])
-        .failed(1, &["mnt", "nothing is mounted"]);
-    place
-        .run(&["umount", "/proc"])
-        .failed(1, &["/proc", "not a weightfs mount"]);
-    place
-        .run(&["status", "mnt"])
-        .failed(1, &["mnt", "no model is mounted"]);
-    place
-        .run(&["m.gguf", "mnt", "-o", "log=/proc/none/x"])
-        .failed(1, &["/proc/none/x"]);
+    place.run(&["m.gguf", "nowhere"]).failed(1, &["nowhere", "mkdir"]);
+    place.run(&["m.gguf", "m.gguf"]).failed(1, &["m.gguf", "directory"]);
+    place.run(&["umount", "mnt"]).failed(1, &["mnt", "nothing is mounted"]);
+    place.run(&["umount", "/proc"]).failed(1, &["/proc", "not a weightfs mount"]);
+    place.run(&["status", "mnt"]).failed(1, &["mnt", "no model is mounted"]);
+    place.run(&["m.gguf", "mnt", "-o", "log=/proc/none/x"]).failed(1, &["/proc/none/x"]);
     assert!(!place.is_mounted());
 }
 
 #[test]
 fn a_mount_point_above_the_model_is_refused() {
     let place = Place::new();
-    place
-        .run(&["m.gguf", "."])
-        .failed(1, &["m.gguf", "mount would hide"]);
+    place.run(&["m.gguf", "."]).failed(1, &["m.gguf", "mount would hide"]);
     std::os::unix::fs::symlink(place.path("m.gguf"), place.path("mnt/link.gguf")).unwrap();
-    place
-        .run(&["mnt/link.gguf", "mnt"])
-        .failed(1, &["link.gguf", "mount would hide"]);
+    place.run(&["mnt/link.gguf", "mnt"]).failed(1, &["link.gguf", "mount would hide"]);
     assert!(!place.is_mounted());
 }

@@ -32,11 +32,7 @@ pub(crate) enum End {
 pub(crate) fn definitions() -> clap::Command {
     let mut help = String::from("Options for -o:\n");
     for line in options::TABLE {
-        let _ = writeln!(
-            help,
-            "  {}\n      {}; default: {}",
-            line.form, line.help, line.default
-        );
+        let _ = writeln!(help, "  {}\n      {}; default: {}", line.form, line.help, line.default);
     }
     help.push_str(
         "What mount(8) passes (ro, rw, nosuid, noatime, defaults, x-*, ...) is accepted; the mount is read-only.",
@@ -60,9 +56,7 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
             argv.insert(1, "mount".into());
         }
     }
-    let matches = definitions()
-        .try_get_matches_from(argv)
-        .map_err(from_clap)?;
+    let matches = definitions().try_get_matches_from(argv).map_err(from_clap)?;
     let cli = Cli::from_arg_matches(&matches).map_err(from_clap)?;
     let mut options = Options::default();
     if let Some(("mount", matches)) = matches.subcommand() {
@@ -74,27 +68,13 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
             .map_err(|error| End::Wrong(Failure::usage(error.to_string())))?;
         }
     }
-    Ok(Parsed {
-        command: cli.command,
-        options,
-        near,
-    })
+    Ok(Parsed { command: cli.command, options, near })
 }
 
 /// The command that a word was meant to be, if it was.
 fn near_command(word: &OsStr) -> Option<&'static str> {
-    const COMMANDS: [&str; 10] = [
-        "mount",
-        "umount",
-        "ls",
-        "info",
-        "cat",
-        "seal",
-        "verify",
-        "map",
-        "status",
-        "completions",
-    ];
+    const COMMANDS: [&str; 10] =
+        ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "status", "completions"];
     let word = word.to_str().filter(|word| word.len() < 32)?;
     COMMANDS.into_iter().find(|command| {
         strsim::damerau_levenshtein(word, command) <= if command.len() > 3 { 2 } else { 1 }
@@ -102,14 +82,11 @@ fn near_command(word: &OsStr) -> Option<&'static str> {
 }
 
 fn is_command(word: &OsStr) -> bool {
-    word.to_str()
-        .is_some_and(|word| Cli::command().find_subcommand(word).is_some())
+    word.to_str().is_some_and(|word| Cli::command().find_subcommand(word).is_some())
 }
 
 fn is_top_level_flag(word: &OsStr) -> bool {
-    ["-h", "--help", "-V", "--version"]
-        .iter()
-        .any(|flag| word == *flag)
+    ["-h", "--help", "-V", "--version"].iter().any(|flag| word == *flag)
 }
 
 /// All options in the order typed, whichever of the four ways was used: stages of a map and
@@ -119,27 +96,17 @@ fn in_typed_order(matches: &ArgMatches) -> Vec<(&'static str, &OsStr)> {
     for id in ["options", "map", "set", "like"] {
         let indices = matches.indices_of(id).into_iter().flatten();
         let values = matches.get_many::<OsString>(id).into_iter().flatten();
-        found.extend(
-            indices
-                .zip(values)
-                .map(|(index, value)| (index, id, value.as_os_str())),
-        );
+        found.extend(indices.zip(values).map(|(index, value)| (index, id, value.as_os_str())));
     }
     found.sort_by_key(|(index, ..)| *index);
-    found
-        .into_iter()
-        .map(|(_, id, value)| (id, value))
-        .collect()
+    found.into_iter().map(|(_, id, value)| (id, value)).collect()
 }
 
 /// clap's errors in our words: one line of what is wrong, then usage and help.
 fn from_clap(error: clap::Error) -> End {
     use clap::error::ErrorKind;
     let text = error.render().to_string();
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return End::Text(text);
     }
     let mut what = Vec::new();
@@ -148,11 +115,7 @@ fn from_clap(error: clap::Error) -> End {
         if let Some(first) = line.strip_prefix("error: ") {
             what.push(first.to_owned());
         } else if let Some(usage) = line.strip_prefix("Usage: ") {
-            let command = usage
-                .split_whitespace()
-                .take(2)
-                .collect::<Vec<_>>()
-                .join(" ");
+            let command = usage.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             rest.push(format!("usage: {usage}"));
             rest.push(format!("help: {command} --help"));
         } else if let Some(tip) = line.strip_prefix("tip: ") {
@@ -189,20 +152,13 @@ mod tests {
 
     fn parse_words(words: &[&str]) -> Result<Parsed, End> {
         parse(
-            std::iter::once("weightfs")
-                .chain(words.iter().copied())
-                .map(OsString::from)
-                .collect(),
+            std::iter::once("weightfs").chain(words.iter().copied()).map(OsString::from).collect(),
         )
     }
 
     fn mount(words: &[&str]) -> (MountArgs, Options) {
         match parse_words(words) {
-            Ok(Parsed {
-                command: Command::Mount(args),
-                options,
-                ..
-            }) => (args, options),
+            Ok(Parsed { command: Command::Mount(args), options, .. }) => (args, options),
             other => panic!("{words:?}: {other:?}"),
         }
     }
@@ -254,10 +210,7 @@ mod tests {
         ] {
             assert_eq!(mount(words).0.model, Path::new(model), "{words:?}");
         }
-        assert!(matches!(
-            parse_words(&["ls", "/mnt"]).unwrap().command,
-            Command::Ls(_)
-        ));
+        assert!(matches!(parse_words(&["ls", "/mnt"]).unwrap().command, Command::Ls(_)));
     }
 
     #[test]
@@ -272,10 +225,7 @@ mod tests {
             assert_eq!(near_command(OsStr::new(word)), want, "{word}");
         }
         for command in Cli::command().get_subcommands() {
-            assert_eq!(
-                near_command(OsStr::new(command.get_name())),
-                Some(command.get_name())
-            );
+            assert_eq!(near_command(OsStr::new(command.get_name())), Some(command.get_name()));
         }
     }
 
@@ -283,18 +233,15 @@ mod tests {
     fn paths_need_not_be_utf8() {
         let argv = [&b"weightfs"[..], b"m\xff.gguf", b"/mnt/\xfe"]
             .map(|word| OsString::from_vec(word.to_vec()));
-        let Command::Mount(args) = parse(argv.to_vec()).unwrap().command else {
-            panic!()
-        };
+        let Command::Mount(args) = parse(argv.to_vec()).unwrap().command else { panic!() };
         assert_eq!(args.model.as_os_str().as_encoded_bytes(), b"m\xff.gguf");
         assert_eq!(args.mountpoint.as_os_str().as_encoded_bytes(), b"/mnt/\xfe");
     }
 
     #[test]
     fn stages_keep_the_order_in_which_they_were_typed() {
-        let (_, options) = mount(&[
-            "m", "d", "--map", "a.json", "-o", "map=hf", "--map", "b,c.json",
-        ]);
+        let (_, options) =
+            mount(&["m", "d", "--map", "a.json", "-o", "map=hf", "--map", "b,c.json"]);
         let maps: Vec<_> = options.map.iter().map(|m| m.to_str().unwrap()).collect();
         assert_eq!(maps, ["a.json", "hf", "b,c.json"]);
     }
@@ -303,10 +250,7 @@ mod tests {
     fn flags_take_their_values_as_they_are() {
         let (_, options) = mount(&["m", "d", "--set", r#"a.b="x,\\y""#, "--like", "r,\\s"]);
         assert_eq!(options.set[0].key, "a.b");
-        assert_eq!(
-            options.set[0].value,
-            options::SetValue::Json(serde_json::json!("x,\\y"))
-        );
+        assert_eq!(options.set[0].value, options::SetValue::Json(serde_json::json!("x,\\y")));
         assert_eq!(options.like.unwrap(), Path::new("r,\\s"));
     }
 
@@ -332,14 +276,7 @@ mod tests {
             &["seal", "m", "--chunk-size", "32MiB"],
             &["seal", "m", "--chunk-size", "2KiB"],
             &["verify", "m", "--expect-sha256", "abc"],
-            &[
-                "verify",
-                "m",
-                "--against",
-                "f",
-                "--expect-sha256",
-                &"0".repeat(64),
-            ],
+            &["verify", "m", "--against", "f", "--expect-sha256", &"0".repeat(64)],
             &["completions", "tcsh"],
         ] {
             let text = wrong(words);

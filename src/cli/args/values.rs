@@ -9,11 +9,7 @@ pub(super) fn chunk_size(text: &str) -> Result<u32, String> {
         "m" | "mib" => 1 << 20,
         other => return Err(format!("unknown unit {other:?}, use KiB or MiB")),
     };
-    let bytes = digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(unit))
-        .unwrap_or(0);
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).unwrap_or(0);
     match u32::try_from(bytes) {
         Ok(n) if n.is_power_of_two() && (4 << 10..=16 << 20).contains(&n) => Ok(n),
         _ => Err("it must be a power of two from 4KiB to 16MiB".into()),
@@ -47,13 +43,9 @@ mod tests {
 
     #[test]
     fn chunk_sizes_and_digests() {
-        for (text, want) in [
-            ("64KiB", 65536),
-            ("4K", 4096),
-            ("16MiB", 16 << 20),
-            ("65536", 65536),
-            ("1m", 1 << 20),
-        ] {
+        for (text, want) in
+            [("64KiB", 65536), ("4K", 4096), ("16MiB", 16 << 20), ("65536", 65536), ("1m", 1 << 20)]
+        {
             assert_eq!(chunk_size(text), Ok(want));
         }
         for text in ["", "KiB", "64GB", "3KiB", "99999999999999999999MiB", "-1"] {

@@ -21,11 +21,7 @@ impl<'a> Word<'a> {
 
     pub(super) fn bad(&self, expected: impl Into<String>) -> OptionError {
         let value = String::from_utf8_lossy(self.value.unwrap_or_default()).into_owned();
-        OptionError::Bad {
-            name: self.name.into(),
-            value,
-            expected: expected.into(),
-        }
+        OptionError::Bad { name: self.name.into(), value, expected: expected.into() }
     }
 
     pub(super) fn flag(&self) -> Result<bool, OptionError> {
@@ -42,13 +38,9 @@ impl<'a> Word<'a> {
         match self.value {
             Some(value) if !value.is_empty() => Ok(value),
             _ => {
-                let form = TABLE
-                    .iter()
-                    .flat_map(|line| line.form.split(", "))
-                    .find(|form| {
-                        form.strip_prefix(self.name)
-                            .is_some_and(|rest| rest.starts_with('='))
-                    });
+                let form = TABLE.iter().flat_map(|line| line.form.split(", ")).find(|form| {
+                    form.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('='))
+                });
                 Err(OptionError::NoValue {
                     name: self.name.into(),
                     form: form.unwrap_or("NAME=VALUE"),
@@ -71,14 +63,10 @@ impl<'a> Word<'a> {
 
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, OptionError> {
         let text = self.text()?;
-        choices
-            .iter()
-            .find(|(name, _)| *name == text)
-            .map(|(_, value)| *value)
-            .ok_or_else(|| {
-                let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-                self.bad(format!("one of {}", names.join(", ")))
-            })
+        choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            self.bad(format!("one of {}", names.join(", ")))
+        })
     }
 
     pub(super) fn number(&self, min: u64, max: u64) -> Result<u64, OptionError> {
@@ -118,14 +106,9 @@ impl<'a> Word<'a> {
                 SetValue::File(OsString::from_vec(file.to_vec()).into())
             }
             json => SetValue::Json(serde_json::from_slice(json).map_err(|error| {
-                self.bad(format!(
-                    "not JSON ({error}); a string needs quotes: set={key}='\"text\"'"
-                ))
+                self.bad(format!("not JSON ({error}); a string needs quotes: set={key}='\"text\"'"))
             })?),
         };
-        Ok(Override {
-            key: key.to_owned(),
-            value,
-        })
+        Ok(Override { key: key.to_owned(), value })
     }
 }

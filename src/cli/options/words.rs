@@ -9,11 +9,7 @@ pub(super) fn split(list: &[u8]) -> Vec<Vec<u8>> {
     while let Some(byte) = bytes.next() {
         match byte {
             b',' => words.push(std::mem::take(&mut word)),
-            b'\\' => word.push(
-                bytes
-                    .next_if(|next| matches!(next, b',' | b'\\'))
-                    .unwrap_or(b'\\'),
-            ),
+            b'\\' => word.push(bytes.next_if(|next| matches!(next, b',' | b'\\')).unwrap_or(b'\\')),
             other => word.push(other),
         }
     }

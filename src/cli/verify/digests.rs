@@ -22,10 +22,7 @@ impl List {
         let named = || path.display().to_string();
         let len = std::fs::metadata(path).with_context(named)?.len();
         if len > MAX_LEN {
-            bail!(
-                "{}: {len} bytes, more than any list of digests has",
-                named()
-            );
+            bail!("{}: {len} bytes, more than any list of digests has", named());
         }
         let text = std::fs::read(path).with_context(named)?;
         let mut by_name = HashMap::new();
@@ -33,24 +30,14 @@ impl List {
             let Some((digest, name)) = parse(line) else {
                 continue;
             };
-            if by_name
-                .insert(name.clone(), digest)
-                .is_some_and(|other| other != digest)
-            {
-                bail!(
-                    "{}: two different digests for {}",
-                    named(),
-                    super::Safe(&name)
-                );
+            if by_name.insert(name.clone(), digest).is_some_and(|other| other != digest) {
+                bail!("{}: two different digests for {}", named(), super::Safe(&name));
             }
         }
         if by_name.is_empty() {
             bail!("{}: no line of the form 'SHA-256  FILE'", named());
         }
-        Ok(List {
-            path: path.to_path_buf(),
-            by_name,
-        })
+        Ok(List { path: path.to_path_buf(), by_name })
     }
 
     /// Where it was read from.
@@ -75,14 +62,8 @@ fn parse(line: &[u8]) -> Option<([u8; 32], Vec<u8>)> {
     };
     let (digits, rest) = line.split_at_checked(64)?;
     let digest = from_hex::<32>(digits)?;
-    let name = rest
-        .strip_prefix(b"  ")
-        .or_else(|| rest.strip_prefix(b" *"))?;
-    let name = if escaped {
-        unescape(name)
-    } else {
-        name.to_vec()
-    };
+    let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
+    let name = if escaped { unescape(name) } else { name.to_vec() };
     let mut parts = name.rsplit(|&b| b == b'/');
     let file = parts.next()?.to_vec();
     (!file.is_empty() && parts.next() != Some(b"tensors")).then_some((digest, file))
@@ -135,24 +116,11 @@ mod tests {
                 "{rest:?}"
             );
         }
-        assert_eq!(
-            name_in(&format!("\\{DIGEST}  a\\nb\\\\c")).unwrap(),
-            b"a\nb\\c"
-        );
-        for line in [
-            "# a comment",
-            "",
-            "deadbeef  m.gguf",
-            &format!("{}  m", "g".repeat(64)),
-        ] {
+        assert_eq!(name_in(&format!("\\{DIGEST}  a\\nb\\\\c")).unwrap(), b"a\nb\\c");
+        for line in ["# a comment", "", "deadbeef  m.gguf", &format!("{}  m", "g".repeat(64))] {
             assert_eq!(name_in(line), None, "{line}");
         }
-        assert_eq!(
-            parse(format!("{}  m", DIGEST.to_uppercase()).as_bytes())
-                .unwrap()
-                .0[1],
-            0x11
-        );
+        assert_eq!(parse(format!("{}  m", DIGEST.to_uppercase()).as_bytes()).unwrap().0[1], 0x11);
     }
 
     #[test]
@@ -170,16 +138,9 @@ mod tests {
                 && list.digest_of(b"c").is_none()
         );
         let other = "1".repeat(64);
-        let text = read(format!("{DIGEST}  a\n{other}  a\n"))
-            .unwrap_err()
-            .to_string();
+        let text = read(format!("{DIGEST}  a\n{other}  a\n")).unwrap_err().to_string();
         assert!(text.contains("two different digests for a"), "{text}");
-        assert!(
-            read("nothing here\n".into())
-                .unwrap_err()
-                .to_string()
-                .contains("no line")
-        );
+        assert!(read("nothing here\n".into()).unwrap_err().to_string().contains("no line"));
         assert!(List::read(&dir.path().join("none")).is_err());
     }
 }

@@ -42,13 +42,7 @@ pub struct ArrayReader<'a> {
 
 impl std::fmt::Debug for ArrayReader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "ArrayReader({} of {} {})",
-            self.index,
-            self.count,
-            self.elem.name()
-        )
+        write!(f, "ArrayReader({} of {} {})", self.index, self.count, self.elem.name())
     }
 }
 
@@ -86,10 +80,7 @@ impl<'a> ArrayReader<'a> {
 
     /// Where the next element is.
     pub fn position(&self) -> Position {
-        Position {
-            index: self.index,
-            offset: self.cursor.position(),
-        }
+        Position { index: self.index, offset: self.cursor.position() }
     }
 
     /// Bytes of each element, where all have the same size: then element `i` is at
@@ -100,10 +91,7 @@ impl<'a> ArrayReader<'a> {
 
     /// The next element; `None` after the last. Fails when the bytes cannot be read or are
     /// not what they were when the file was opened; the reader is of no use then.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an element borrows from the reader"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "an element borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, GgufError> {
         if self.index >= self.count {
             return Ok(None);
@@ -114,13 +102,8 @@ impl<'a> ArrayReader<'a> {
         match self.elem {
             ValueType::Str => {
                 let most = self.limits.string_bytes;
-                string(
-                    &mut self.cursor,
-                    "length of a string in an array",
-                    most,
-                    &mut self.string,
-                )
-                .map_err(reading)?;
+                string(&mut self.cursor, "length of a string in an array", most, &mut self.string)
+                    .map_err(reading)?;
                 Ok(Some(Item::Str(&self.string)))
             }
             ValueType::Array => {
@@ -131,10 +114,9 @@ impl<'a> ArrayReader<'a> {
                 }
                 Ok(Some(Item::Array(array)))
             }
-            fixed => fixed_value(&mut self.cursor, fixed)
-                .map(Item::Value)
-                .map(Some)
-                .map_err(reading),
+            fixed => {
+                fixed_value(&mut self.cursor, fixed).map(Item::Value).map(Some).map_err(reading)
+            }
         }
     }
 }

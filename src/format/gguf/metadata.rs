@@ -22,9 +22,7 @@ pub(super) fn read(
     let [narrow, wide] = SMALLEST_RECORD;
     let least = if cursor.encoding().wide { wide } else { narrow };
     let count = super::counted(cursor, "metadata keys", count, least, limits.keys)?;
-    budget
-        .items::<Meta>(count as u64)
-        .map_err(|e| GgufError::limit("metadata", e))?;
+    budget.items::<Meta>(count as u64).map_err(|e| GgufError::limit("metadata", e))?;
     let mut walk = Walk::new(cursor, limits);
     let mut metadata: Vec<Meta> = Vec::with_capacity(count);
     let mut key = Vec::new();
@@ -86,11 +84,7 @@ pub(super) struct Walk<'c, 'f> {
 
 impl<'c, 'f> Walk<'c, 'f> {
     pub(super) fn new(cursor: &'c mut Cursor<'f>, limits: &'c Limits) -> Walk<'c, 'f> {
-        Walk {
-            cursor,
-            limits,
-            elements: 0,
-        }
+        Walk { cursor, limits, elements: 0 }
     }
 
     fn record(
@@ -103,10 +97,7 @@ impl<'c, 'f> Walk<'c, 'f> {
         string(self.cursor, "length of the key", self.limits.key_bytes, key)
             .map_err(|e| GgufError::reading(format_args!("metadata key {number}"), e))?;
         if key.is_empty() {
-            return Err(GgufError::EmptyKey {
-                number: number as u64,
-                offset,
-            });
+            return Err(GgufError::EmptyKey { number: number as u64, offset });
         }
         budget
             .allocation(key.len() as u64)
@@ -114,10 +105,7 @@ impl<'c, 'f> Walk<'c, 'f> {
         let what = Subject::Key(key);
         let value_type = self.value_type(what, "value")?;
         let value = self.value(what, value_type)?;
-        Ok(Meta {
-            key: key.as_slice().into(),
-            value,
-        })
+        Ok(Meta { key: key.as_slice().into(), value })
     }
 
     fn value_type(
@@ -152,17 +140,8 @@ impl<'c, 'f> Walk<'c, 'f> {
         let offset = self.cursor.position();
         self.skip_elements(what, elem, count, 1)?;
         let len = self.cursor.position().saturating_sub(offset);
-        let extent = Extent {
-            shard: 0,
-            offset,
-            len,
-        };
-        Ok(Array::Span {
-            elem,
-            count,
-            extent,
-            encoding: self.cursor.encoding(),
-        })
+        let extent = Extent { shard: 0, offset, len };
+        Ok(Array::Span { elem, count, extent, encoding: self.cursor.encoding() })
     }
 
     fn array_head(&mut self, what: Subject<'_>) -> Result<(ValueType, u64), GgufError> {
@@ -177,13 +156,7 @@ impl<'c, 'f> Walk<'c, 'f> {
         let left = self.cursor.left();
         if need > u128::from(left) {
             let what = format!("{} elements of {}", elem.name(), what);
-            return Err(GgufError::Count {
-                what,
-                count,
-                offset,
-                need,
-                left,
-            });
+            return Err(GgufError::Count { what, count, offset, need, left });
         }
         Ok((elem, count))
     }
@@ -202,22 +175,14 @@ impl<'c, 'f> Walk<'c, 'f> {
             return self.cursor.skip(bytes).map_err(|e| reading(what, e));
         }
         self.elements = self.elements.saturating_add(count);
-        within(
-            "strings and inner arrays",
-            self.elements,
-            self.limits.elements,
-        )
-        .map_err(|e| GgufError::limit(what, e))?;
+        within("strings and inner arrays", self.elements, self.limits.elements)
+            .map_err(|e| GgufError::limit(what, e))?;
         if elem == ValueType::Str {
             return self.skip_strings(count).map_err(|e| reading(what, e));
         }
         let (limit, offset) = (self.limits.array_depth, self.cursor.position());
         if depth >= limit {
-            return Err(GgufError::Depth {
-                what: what.to_string(),
-                limit,
-                offset,
-            });
+            return Err(GgufError::Depth { what: what.to_string(), limit, offset });
         }
         for _ in 0..count {
             let (elem, count) = self.array_head(what)?;
@@ -230,11 +195,7 @@ impl<'c, 'f> Walk<'c, 'f> {
         for _ in 0..count {
             let len = self.cursor.size()?;
             if len > self.limits.string_bytes && len <= self.cursor.left() {
-                within(
-                    "length of a string in an array",
-                    len,
-                    self.limits.string_bytes,
-                )?;
+                within("length of a string in an array", len, self.limits.string_bytes)?;
             }
             self.cursor.skip(len)?;
         }
@@ -264,11 +225,7 @@ pub(super) fn span(cursor: &mut Cursor<'_>) -> Result<Extent, ReadError> {
             len = len.saturating_sub(1);
         }
     }
-    Ok(Extent {
-        shard: 0,
-        offset,
-        len,
-    })
+    Ok(Extent { shard: 0, offset, len })
 }
 
 /// Reads a value of fixed size. Any bool byte but 0 is true, as for ggml.
@@ -277,11 +234,7 @@ pub(super) fn fixed_value(cursor: &mut Cursor<'_>, of: ValueType) -> Result<Valu
     macro_rules! number {
         ($variant:ident, $type:ty) => {{
             let bytes = cursor.array()?;
-            let n = if big {
-                <$type>::from_be_bytes(bytes)
-            } else {
-                <$type>::from_le_bytes(bytes)
-            };
+            let n = if big { <$type>::from_be_bytes(bytes) } else { <$type>::from_le_bytes(bytes) };
             Value::$variant(n)
         }};
     }

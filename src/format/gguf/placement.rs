@@ -30,22 +30,11 @@ pub(super) fn place(
     let align = u128::from(alignment);
     let data_start = u128::from(infos_end).next_multiple_of(align);
     if !tensors.is_empty() && data_start > u128::from(len) {
-        return Err(GgufError::NoData {
-            data_start,
-            alignment,
-            len,
-        });
+        return Err(GgufError::NoData { data_start, alignment, len });
     }
-    if let Some(t) = tensors
-        .iter()
-        .find(|t| !t.extent.offset.is_multiple_of(alignment))
-    {
+    if let Some(t) = tensors.iter().find(|t| !t.extent.offset.is_multiple_of(alignment)) {
         let (name, offset) = (t.name.clone(), t.extent.offset);
-        return Err(GgufError::Unaligned {
-            name,
-            offset,
-            alignment,
-        });
+        return Err(GgufError::Unaligned { name, offset, alignment });
     }
 
     let mut warnings = Vec::new();
@@ -65,12 +54,7 @@ pub(super) fn place(
         let at = data_start.saturating_add(u128::from(t.extent.offset));
         // A tensor without bytes may stand behind last padding that is not there.
         if at > file_end && at > padded_end {
-            return Err(GgufError::OutOfFile {
-                name: t.name.clone(),
-                start: at,
-                end: at,
-                len,
-            });
+            return Err(GgufError::OutOfFile { name: t.name.clone(), start: at, end: at, len });
         }
         t.extent.offset = u64::try_from(at).unwrap_or(len).min(len);
     }
@@ -88,14 +72,9 @@ pub(super) fn place(
         warnings.push(format!("{more} bytes after the last tensor"));
     } else if file_end < padded_end && !tensors.is_empty() {
         let lacks = padded_end.saturating_sub(file_end);
-        warnings.push(format!(
-            "the padding after the last tensor is missing ({lacks} bytes)"
-        ));
+        warnings.push(format!("the padding after the last tensor is missing ({lacks} bytes)"));
     }
-    Ok(Placement {
-        start: u64::try_from(data_start).unwrap_or(len).min(len),
-        warnings,
-    })
+    Ok(Placement { start: u64::try_from(data_start).unwrap_or(len).min(len), warnings })
 }
 
 /// What lies between the tensors, from the start of the data section.
@@ -148,26 +127,14 @@ fn range(t: &Tensor) -> (u128, u128) {
 fn past_end(tensors: &[Tensor], data_start: u128, end: u128, len: u64, packed: bool) -> GgufError {
     let cut = tensors.iter().filter(|t| t.extent.len > 0).find_map(|t| {
         let (from, to) = range(t);
-        let (from, to) = (
-            data_start.saturating_add(from),
-            data_start.saturating_add(to),
-        );
+        let (from, to) = (data_start.saturating_add(from), data_start.saturating_add(to));
         (to > u128::from(len)).then(|| (t.name.clone(), from, to))
     });
     let (name, from, to) = cut.expect("some tensor ends where the data ends");
     if packed {
-        GgufError::Truncated {
-            name,
-            need: end,
-            len,
-        }
+        GgufError::Truncated { name, need: end, len }
     } else {
-        GgufError::OutOfFile {
-            name,
-            start: from,
-            end: to,
-            len,
-        }
+        GgufError::OutOfFile { name, start: from, end: to, len }
     }
 }
 

@@ -25,9 +25,7 @@ pub(super) fn read(
     let [narrow, wide] = SMALLEST_RECORD;
     let least = if cursor.encoding().wide { wide } else { narrow };
     let count = super::counted(cursor, "tensors", count, least, limits.tensors)?;
-    budget
-        .items::<Tensor>(count as u64)
-        .map_err(|e| GgufError::limit("tensor infos", e))?;
+    budget.items::<Tensor>(count as u64).map_err(|e| GgufError::limit("tensor infos", e))?;
     let mut tensors: Vec<Tensor> = Vec::with_capacity(count);
     let mut name = Vec::new();
     for number in 0..count {
@@ -42,11 +40,7 @@ pub(super) fn read(
     }
     if let Some((first, second)) = duplicate(tensors.len(), |i| name_of(&tensors, i)) {
         let name = name_of(&tensors, first).into();
-        return Err(GgufError::DuplicateTensor {
-            name,
-            first,
-            second,
-        });
+        return Err(GgufError::DuplicateTensor { name, first, second });
     }
     Ok(tensors)
 }
@@ -62,22 +56,14 @@ fn record(cursor: &mut Cursor<'_>, name: &[u8]) -> Result<Tensor, GgufError> {
     let offset = cursor.position();
     let found = cursor.u32().map_err(reading)?;
     if found > MOST_DIMENSIONS {
-        return Err(GgufError::Dimensions {
-            name: name.into(),
-            found,
-            offset,
-        });
+        return Err(GgufError::Dimensions { name: name.into(), found, offset });
     }
     let mut shape = Vec::with_capacity(found as usize);
     for _ in 0..found {
         let offset = cursor.position();
         let found = cursor.size().map_err(reading)?;
         if i64::try_from(found).is_err() {
-            return Err(GgufError::Dimension {
-                name: name.into(),
-                found,
-                offset,
-            });
+            return Err(GgufError::Dimension { name: name.into(), found, offset });
         }
         shape.push(found);
     }
@@ -92,51 +78,23 @@ fn record(cursor: &mut Cursor<'_>, name: &[u8]) -> Result<Tensor, GgufError> {
         TensorType::Known(dtype) => dtype,
         TensorType::Removed(was) => {
             let why = format!("{was}, which was removed from ggml; it is not supported");
-            return Err(GgufError::Type {
-                name: name.into(),
-                found,
-                offset,
-                why,
-            });
+            return Err(GgufError::Type { name: name.into(), found, offset, why });
         }
         TensorType::Unknown => {
             let why = "unknown, and with it the size of the tensor; it is not supported".into();
-            return Err(GgufError::Type {
-                name: name.into(),
-                found,
-                offset,
-                why,
-            });
+            return Err(GgufError::Type { name: name.into(), found, offset, why });
         }
     };
     let block = dtype.block().elements;
     if !row.is_multiple_of(block) {
-        return Err(GgufError::Row {
-            name: name.into(),
-            dtype,
-            row,
-            block,
-        });
+        return Err(GgufError::Row { name: name.into(), dtype, row, block });
     }
     let offset = cursor.u64().map_err(reading)?;
     let shape = shape.into_boxed_slice();
     let Some(len) = nbytes(dtype, &shape) else {
-        return Err(GgufError::Size {
-            name: name.into(),
-            dtype,
-            shape,
-        });
+        return Err(GgufError::Size { name: name.into(), dtype, shape });
     };
-    Ok(Tensor {
-        name: name.into(),
-        dtype,
-        shape,
-        extent: Extent {
-            shard: 0,
-            offset,
-            len,
-        },
-    })
+    Ok(Tensor { name: name.into(), dtype, shape, extent: Extent { shard: 0, offset, len } })
 }
 
 /// Bytes of a tensor, `None` when 63 bits do not hold them or its elements.
@@ -163,10 +121,7 @@ mod tests {
         assert_eq!(nbytes(DType::F32, &[1 << 22, 1 << 21, 1 << 21]), None);
         assert_eq!(nbytes(DType::F32, &[(1 << 30) + 1, (1 << 30) - 1, 4]), None);
         assert_eq!(nbytes(DType::I8, &[1 << 62, 2]), None);
-        assert_eq!(
-            nbytes(DType::I8, &[(1 << 62) - 1, 2]),
-            Some(i64::MAX as u64 - 1)
-        );
+        assert_eq!(nbytes(DType::I8, &[(1 << 62) - 1, 2]), Some(i64::MAX as u64 - 1));
         assert_eq!(nbytes(DType::F32, &[1 << 62, 0, 1 << 62]), Some(0));
     }
 }

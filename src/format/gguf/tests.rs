@@ -1,10 +1,6 @@
 //! The behaviour matrix and the hostile inputs of a GGUF header, each with what it says.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::array::{ArrayReader, Item, Position};
 use super::*;
@@ -26,11 +22,7 @@ struct Writer {
 
 impl Writer {
     fn new(version: u32, big: bool, tensors: u64, keys: u64) -> Writer {
-        let mut w = Writer {
-            bytes: b"GGUF".to_vec(),
-            big,
-            wide: version != 1,
-        };
+        let mut w = Writer { bytes: b"GGUF".to_vec(), big, wide: version != 1 };
         w.u32(version).size(tensors).size(keys);
         w
     }
@@ -42,27 +34,15 @@ impl Writer {
         self
     }
     fn u32(&mut self, n: u32) -> &mut Writer {
-        let bytes = if self.big {
-            n.to_be_bytes()
-        } else {
-            n.to_le_bytes()
-        };
+        let bytes = if self.big { n.to_be_bytes() } else { n.to_le_bytes() };
         self.raw(&bytes)
     }
     fn u64(&mut self, n: u64) -> &mut Writer {
-        let bytes = if self.big {
-            n.to_be_bytes()
-        } else {
-            n.to_le_bytes()
-        };
+        let bytes = if self.big { n.to_be_bytes() } else { n.to_le_bytes() };
         self.raw(&bytes)
     }
     fn size(&mut self, n: u64) -> &mut Writer {
-        if self.wide {
-            self.u64(n)
-        } else {
-            self.u32(n as u32)
-        }
+        if self.wide { self.u64(n) } else { self.u32(n as u32) }
     }
     fn string(&mut self, s: &[u8]) -> &mut Writer {
         self.size(s.len() as u64).raw(s)
@@ -105,12 +85,7 @@ fn list(file: &GgufFile) -> Vec<(String, Vec<u64>, u64, u64)> {
     let start = file.data_start;
     let row = |t: &Tensor| {
         let name = t.name.escape_ascii().to_string();
-        (
-            name,
-            t.shape.to_vec(),
-            t.extent.offset - start,
-            t.extent.len,
-        )
+        (name, t.shape.to_vec(), t.extent.offset - start, t.extent.len)
     };
     file.tensors.iter().map(row).collect()
 }
@@ -123,31 +98,12 @@ fn one(name: &[u8], ne: &[u64], dtype: u32) -> Writer {
 
 #[test]
 fn the_smallest_real_file_in_every_version_and_order() {
-    for (version, big) in [
-        (1, false),
-        (1, true),
-        (2, false),
-        (2, true),
-        (3, false),
-        (3, true),
-    ] {
-        let bytes = Writer::new(version, big, 1, 0)
-            .info(b"a", &[8], 0, 0)
-            .data(32);
+    for (version, big) in [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)] {
+        let bytes = Writer::new(version, big, 1, 0).info(b"a", &[8], 0, 0).data(32);
         let file = read(&bytes).unwrap();
         assert_eq!(file.version, version);
-        let order = if big {
-            ByteOrder::Big
-        } else {
-            ByteOrder::Little
-        };
-        assert_eq!(
-            file.encoding,
-            Encoding {
-                order,
-                wide: version > 1
-            }
-        );
+        let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+        assert_eq!(file.encoding, Encoding { order, wide: version > 1 });
         assert_eq!(list(&file), [("a".into(), vec![8], 0, 32)]);
         assert_eq!(file.tensors[0].dtype, DType::F32);
         assert_eq!(file.data_start, 64);
@@ -165,36 +121,21 @@ fn versions_that_do_not_exist_are_refused() {
     refused(&with([0, 0, 0, 4]), &text("big-endian GGUF version 4"));
     refused(&with([0, 0, 1, 0]), &text("big-endian GGUF version 256"));
     refused(&with([255; 4]), &text("GGUF version 4294967295"));
-    refused(
-        b"GGML\x03\0\0\0",
-        "not GGUF: begins with \"GGML\" instead of \"GGUF\"",
-    );
+    refused(b"GGML\x03\0\0\0", "not GGUF: begins with \"GGML\" instead of \"GGUF\"");
 }
 
 #[test]
 fn a_file_without_tensors_may_end_with_the_metadata() {
     let file = read(&Writer::v3(0, 0).bytes).unwrap();
-    assert_eq!(
-        (file.data_start, file.tensor_infos, file.warnings.len()),
-        (24, 24, 0)
-    );
+    assert_eq!((file.data_start, file.tensor_infos, file.warnings.len()), (24, 24, 0));
     // Padding that a writer put there is no surprise, more than that is.
-    assert_eq!(
-        read(Writer::v3(0, 0).pad(32).raw(b""))
-            .unwrap()
-            .warnings
-            .len(),
-        0
-    );
+    assert_eq!(read(Writer::v3(0, 0).pad(32).raw(b"")).unwrap().warnings.len(), 0);
     let file = read(Writer::v3(0, 0).pad(32).raw(b"xyz")).unwrap();
     assert_eq!(file.warnings, ["3 bytes after the last tensor"]);
     let mut w = Writer::v3(0, 1);
     w.key("general.alignment", 4).u32(1 << 31);
     let file = read(&w.bytes).unwrap();
-    assert_eq!(
-        (file.alignment, file.data_start),
-        (1 << 31, w.bytes.len() as u64)
-    );
+    assert_eq!((file.alignment, file.data_start), (1 << 31, w.bytes.len() as u64));
 }
 
 /// `read` of a writer, without a copy of its name at each use.
@@ -223,15 +164,9 @@ fn counts_are_compared_with_the_file_before_they_are_believed() {
         Writer::v3(3, 0).raw(&[0; 71]),
         "3 tensors (the count at byte 8) take at least 72 bytes, but the file ends after 71 more",
     );
-    let limits = Limits {
-        tensors: 2,
-        ..Limits::default()
-    };
+    let limits = Limits { tensors: 2, ..Limits::default() };
     let e = parse(&Writer::v3(3, 0).raw(&[0; 72]).bytes, &limits).unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "the GGUF header: not supported: tensors: 3 is over the limit of 2"
-    );
+    assert_eq!(e.to_string(), "the GGUF header: not supported: tensors: 3 is over the limit of 2");
 }
 
 #[test]
@@ -241,19 +176,13 @@ fn the_end_of_the_file_is_an_error_at_every_byte() {
     w.info(b"a", &[4, 3], 0, 0).info(b"b", &[32], 8, 64);
     let bytes = w.data(64 + 34);
     let whole = read(&bytes).unwrap();
-    assert_eq!(
-        whole.warnings,
-        ["the padding after the last tensor is missing (30 bytes)"]
-    );
+    assert_eq!(whole.warnings, ["the padding after the last tensor is missing (30 bytes)"]);
     for cut in 0..bytes.len() {
         let e = read(&bytes[..cut]).expect_err(&format!("cut at byte {cut}"));
         assert!(!e.is_empty());
         if cut as u64 >= whole.data_start {
             let missing = bytes.len() - cut;
-            assert!(
-                e.starts_with("truncated: ") && e.contains(&format!("{missing} bytes")),
-                "{e}"
-            );
+            assert!(e.starts_with("truncated: ") && e.contains(&format!("{missing} bytes")), "{e}");
         } else {
             assert!(!e.contains("truncated"), "{e}");
         }
@@ -266,13 +195,8 @@ fn known_metadata_is_not_walked_again() {
     w.bytes[8] = 1;
     let bytes = w.info(b"a", &[8], 0, 0).data(32);
     let file = read(&bytes).unwrap();
-    let again = parse_known(
-        &bytes,
-        &Limits::default(),
-        file.metadata.clone(),
-        file.tensor_infos,
-    )
-    .unwrap();
+    let again =
+        parse_known(&bytes, &Limits::default(), file.metadata.clone(), file.tensor_infos).unwrap();
     assert_eq!(again.tensors, file.tensors);
     assert_eq!(again.data_start, file.data_start);
     assert!(parse_known(&bytes, &Limits::default(), vec![], u64::MAX).is_err());

@@ -107,9 +107,8 @@ mod tests {
 
     #[test]
     fn every_number_is_decided() {
-        let removed: Vec<u32> = (0..=42)
-            .filter(|&id| matches!(tensor_type(id), TensorType::Removed(_)))
-            .collect();
+        let removed: Vec<u32> =
+            (0..=42).filter(|&id| matches!(tensor_type(id), TensorType::Removed(_))).collect();
         assert_eq!(removed, [4, 5, 31, 32, 33, 36, 37, 38]);
         for id in (43..200).chain([u32::MAX]) {
             assert_eq!(tensor_type(id), TensorType::Unknown, "{id}");
@@ -118,14 +117,9 @@ mod tests {
 
     #[test]
     fn numbers_and_types_pair_one_to_one() {
-        let known = (0..=42)
-            .filter(|&id| matches!(tensor_type(id), TensorType::Known(_)))
-            .count();
+        let known = (0..=42).filter(|&id| matches!(tensor_type(id), TensorType::Known(_))).count();
         assert_eq!(known, 35);
-        let with_id = DType::ALL
-            .iter()
-            .filter(|&&d| tensor_type_id(d).is_some())
-            .count();
+        let with_id = DType::ALL.iter().filter(|&&d| tensor_type_id(d).is_some()).count();
         assert_eq!(with_id, known);
         assert_eq!(tensor_type_id(DType::IQ1_M), Some(29));
         assert_eq!(tensor_type_id(DType::F8_E4M3), None);

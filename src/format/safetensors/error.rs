@@ -10,10 +10,7 @@ use std::io;
 /// Why a safetensors file was refused. Offsets of data count from the start of the data, as
 /// in the header, unless a message says "of the file".
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the message beside each variant says what its fields are"
-)]
+#[allow(missing_docs, reason = "the message beside each variant says what its fields are")]
 pub enum SafetensorsError {
     #[error("too small: {len} bytes, but the length of the header alone takes 8")]
     TooSmall { len: u64 },
@@ -22,11 +19,7 @@ pub enum SafetensorsError {
     #[error("the header ends at byte {}, but the file at byte {len}", u128::from(*header) + 8)]
     HeaderPastEnd { header: u64, len: u64 },
     #[error("cannot read {len} bytes at byte {offset}: {source}")]
-    Io {
-        offset: u64,
-        len: u64,
-        source: io::Error,
-    },
+    Io { offset: u64, len: u64, source: io::Error },
     #[error("the header is not UTF-8 at byte {offset} of the file")]
     Utf8 { offset: u64 },
     #[error("the header is not what it should be: {0}")]
@@ -41,77 +34,42 @@ pub enum SafetensorsError {
     #[error("__metadata__ has the key {} twice", Quoted(key))]
     DuplicateKey { key: Box<[u8]> },
     #[error("tensor {}: {field} occurs twice", Quoted(name))]
-    DuplicateField {
-        name: Box<[u8]>,
-        field: &'static str,
-    },
+    DuplicateField { name: Box<[u8]>, field: &'static str },
     #[error("tensor {}: {field} is missing", Quoted(name))]
-    MissingField {
-        name: Box<[u8]>,
-        field: &'static str,
-    },
+    MissingField { name: Box<[u8]>, field: &'static str },
     #[error("tensor {}: unsupported dtype {}", Quoted(name), Quoted(dtype))]
     UnknownDType { name: Box<[u8]>, dtype: Box<[u8]> },
 
     #[error("tensor {}: data_offsets [{begin}, {end}] run backwards", Quoted(name))]
-    Backwards {
-        name: Box<[u8]>,
-        begin: u64,
-        end: u64,
-    },
+    Backwards { name: Box<[u8]>, begin: u64, end: u64 },
     #[error(
         "tensor {} begins at byte {begin} of the data, but what is before it ends at {expected}: \
          a hole of {} bytes",
         Quoted(name), begin.saturating_sub(*expected)
     )]
-    Hole {
-        name: Box<[u8]>,
-        begin: u64,
-        expected: u64,
-    },
+    Hole { name: Box<[u8]>, begin: u64, expected: u64 },
     #[error(
         "tensors {} and {} overlap: bytes {}..{} and {}..{} of the data",
         Quoted(first), Quoted(second), first_at.0, first_at.1, second_at.0, second_at.1
     )]
-    Overlap {
-        first: Box<[u8]>,
-        first_at: (u64, u64),
-        second: Box<[u8]>,
-        second_at: (u64, u64),
-    },
+    Overlap { first: Box<[u8]>, first_at: (u64, u64), second: Box<[u8]>, second_at: (u64, u64) },
     #[error(
         "tensor {}: {dtype} {} has more bits than 64 bits can count",
         Quoted(name),
         Dims(shape)
     )]
-    Size {
-        name: Box<[u8]>,
-        dtype: DType,
-        shape: Box<[u64]>,
-    },
+    Size { name: Box<[u8]>, dtype: DType, shape: Box<[u64]> },
     #[error(
         "tensor {}: {dtype} {} takes {bits} bits, which do not fill whole bytes",
         Quoted(name),
         Dims(shape)
     )]
-    PartOfByte {
-        name: Box<[u8]>,
-        dtype: DType,
-        shape: Box<[u64]>,
-        bits: u64,
-    },
+    PartOfByte { name: Box<[u8]>, dtype: DType, shape: Box<[u64]>, bits: u64 },
     #[error(
         "tensor {}: {dtype} {} takes {expected} bytes, but data_offsets [{begin}, {end}] hold {}",
         Quoted(name), Dims(shape), end.saturating_sub(*begin)
     )]
-    Length {
-        name: Box<[u8]>,
-        dtype: DType,
-        shape: Box<[u64]>,
-        expected: u64,
-        begin: u64,
-        end: u64,
-    },
+    Length { name: Box<[u8]>, dtype: DType, shape: Box<[u64]>, expected: u64, begin: u64, end: u64 },
     #[error(
         "{} bytes after the last tensor: the tensors end at byte {end} of the file, the file at \
          byte {len}",

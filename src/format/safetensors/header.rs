@@ -34,16 +34,13 @@ pub(super) fn read(
         problem: None,
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = Top(&mut reader)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let read = Top(&mut reader).deserialize(&mut json).and_then(|()| json.end());
     match (reader.problem, read) {
         (Some(problem), _) => Err(problem),
         (None, Err(e)) => Err(JsonError::new(&e, text, LENGTH, reader.current).into()),
-        (None, Ok(())) => Ok(Header {
-            metadata: reader.metadata.unwrap_or_default(),
-            tensors: reader.tensors,
-        }),
+        (None, Ok(())) => {
+            Ok(Header { metadata: reader.metadata.unwrap_or_default(), tensors: reader.tensors })
+        }
     }
 }
 
@@ -79,11 +76,7 @@ impl Reader<'_> {
     }
 
     fn keep_name(&mut self, s: &str) -> Result<Box<[u8]>, Stop> {
-        let check = within(
-            "length of a name, in bytes",
-            s.len() as u64,
-            self.limits.name_bytes,
-        );
+        let check = within("length of a name, in bytes", s.len() as u64, self.limits.name_bytes);
         self.within(check)?;
         self.keep(s)
     }
@@ -114,9 +107,7 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
             if *name == *b"__metadata__" {
                 reader.current = Some(name);
                 if reader.metadata.is_some() {
-                    return Err(reader
-                        .stop(SafetensorsError::DuplicateMetadata)
-                        .into_error());
+                    return Err(reader.stop(SafetensorsError::DuplicateMetadata).into_error());
                 }
                 reader.metadata = Some(Vec::new());
                 map.next_value_seed(Metadata(reader))?;
@@ -153,10 +144,7 @@ impl<'de> Visitor<'de> for Metadata<'_, '_> {
             let value = map.next_value_seed(Str(|s: &str| reader.keep(s)))?;
             let check = reader.budget.items::<Meta>(1);
             reader.within(check).map_err(Stop::into_error)?;
-            metadata.push(Meta {
-                key,
-                value: Value::Str(Text::Inline(value)),
-            });
+            metadata.push(Meta { key, value: Value::Str(Text::Inline(value)) });
         }
         reader.metadata = Some(metadata);
         Ok(())
@@ -199,9 +187,9 @@ impl<'de> Visitor<'de> for Entry<'_, '_> {
         };
         while let Some(field) = map.next_key_seed(Str(field))? {
             let twice = match field {
-                Field::DType => dtype
-                    .replace(map.next_value_seed(Str(|s: &str| known(reader, s)))?)
-                    .is_some(),
+                Field::DType => {
+                    dtype.replace(map.next_value_seed(Str(|s: &str| known(reader, s)))?).is_some()
+                }
                 Field::Shape => shape.replace(map.next_value_seed(Shape(reader))?).is_some(),
                 Field::DataOffsets => offsets.replace(map.next_value_seed(Offsets)?).is_some(),
                 Field::Other => {
@@ -234,18 +222,9 @@ impl<'de> Visitor<'de> for Entry<'_, '_> {
         let check = within("tensors", count, reader.limits.tensors)
             .and_then(|()| reader.budget.items::<Tensor>(1));
         reader.within(check).map_err(Stop::into_error)?;
-        let extent = Extent {
-            shard: 0,
-            offset: begin,
-            len: end,
-        };
+        let extent = Extent { shard: 0, offset: begin, len: end };
         let name = current(reader);
-        reader.tensors.push(Tensor {
-            name,
-            dtype,
-            shape,
-            extent,
-        });
+        reader.tensors.push(Tensor { name, dtype, shape, extent });
         Ok(())
     }
 }
@@ -293,11 +272,7 @@ impl<'de> Visitor<'de> for Shape<'_, '_> {
         reader.shape.clear();
         while let Some(dim) = seq.next_element::<u64>()? {
             reader.shape.push(dim);
-            let check = within(
-                "dimensions",
-                reader.shape.len() as u64,
-                reader.limits.dimensions,
-            );
+            let check = within("dimensions", reader.shape.len() as u64, reader.limits.dimensions);
             reader.within(check).map_err(Stop::into_error)?;
         }
         let bytes = (reader.shape.len() as u64).saturating_mul(8);
@@ -323,12 +298,8 @@ impl<'de> Visitor<'de> for Offsets {
         f.write_str("data_offsets, an array of two offsets")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(u64, u64), A::Error> {
-        let begin = seq
-            .next_element()?
-            .ok_or_else(|| de::Error::invalid_length(0, &self))?;
-        let end = seq
-            .next_element()?
-            .ok_or_else(|| de::Error::invalid_length(1, &self))?;
+        let begin = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
+        let end = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &self))?;
         if seq.next_element::<u64>()?.is_some() {
             return Err(de::Error::invalid_length(3, &self));
         }

@@ -26,10 +26,7 @@ pub struct Index {
 
 /// Why an index was refused.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the message beside each variant says what its fields are"
-)]
+#[allow(missing_docs, reason = "the message beside each variant says what its fields are")]
 pub enum IndexError {
     #[error("not UTF-8 at byte {offset}")]
     Utf8 { offset: usize },
@@ -47,14 +44,8 @@ pub enum IndexError {
 
 /// Reads an index.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Index, IndexError> {
-    within(
-        "length of the index, in bytes",
-        bytes.len() as u64,
-        MAX_INDEX,
-    )?;
-    let text = str::from_utf8(bytes).map_err(|e| IndexError::Utf8 {
-        offset: e.valid_up_to(),
-    })?;
+    within("length of the index, in bytes", bytes.len() as u64, MAX_INDEX)?;
+    let text = str::from_utf8(bytes).map_err(|e| IndexError::Utf8 { offset: e.valid_up_to() })?;
     survey(text, limits.string_bytes)?;
     let mut reader = Reader {
         limits,
@@ -65,33 +56,20 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Index, IndexError> {
         problem: None,
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = Top(&mut reader)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let read = Top(&mut reader).deserialize(&mut json).and_then(|()| json.end());
     if let Some(problem) = reader.problem {
         return Err(problem);
     }
     read.map_err(|e| JsonError::new(&e, text, 0, reader.current))?;
     let weight_map = reader.weight_map.ok_or(IndexError::NoWeightMap)?;
-    let name = |i: usize| {
-        weight_map
-            .get(i)
-            .map(|(name, _)| &**name)
-            .unwrap_or_default()
-    };
+    let name = |i: usize| weight_map.get(i).map(|(name, _)| &**name).unwrap_or_default();
     if let Some((first, _)) = duplicate(weight_map.len(), name) {
-        return Err(IndexError::DuplicateTensor {
-            name: name(first).into(),
-        });
+        return Err(IndexError::DuplicateTensor { name: name(first).into() });
     }
     let mut shards: Vec<(Box<[u8]>, u32)> = reader.shards.into_iter().collect();
     shards.sort_unstable_by_key(|&(_, at)| at);
     let shards = shards.into_iter().map(|(name, _)| name).collect();
-    Ok(Index {
-        shards,
-        weight_map,
-        reserved_bytes: reader.budget.spent(),
-    })
+    Ok(Index { shards, weight_map, reserved_bytes: reader.budget.spent() })
 }
 
 struct Reader<'a> {
@@ -110,13 +88,9 @@ impl Reader<'_> {
     }
 
     fn keep(&mut self, s: &str) -> Result<Box<[u8]>, Stop> {
-        within(
-            "length of a name, in bytes",
-            s.len() as u64,
-            self.limits.name_bytes,
-        )
-        .and_then(|()| self.budget.allocation(s.len() as u64))
-        .map_err(|e| self.stop(e))?;
+        within("length of a name, in bytes", s.len() as u64, self.limits.name_bytes)
+            .and_then(|()| self.budget.allocation(s.len() as u64))
+            .map_err(|e| self.stop(e))?;
         Ok(s.as_bytes().into())
     }
 
@@ -213,11 +187,7 @@ mod tests {
             "other": null}
         "#;
         let index = of(text).unwrap();
-        let shards: Vec<_> = index
-            .shards
-            .iter()
-            .map(|s| s.escape_ascii().to_string())
-            .collect();
+        let shards: Vec<_> = index.shards.iter().map(|s| s.escape_ascii().to_string()).collect();
         assert_eq!(shards, ["2.safetensors", "1.safetensors"]);
         let map: Vec<(&[u8], u32)> = index.weight_map.iter().map(|(n, s)| (&**n, *s)).collect();
         assert_eq!(map, [(&b"b"[..], 0), (b"a", 1), (b"", 0)]);
@@ -232,60 +202,31 @@ mod tests {
     fn what_is_no_index_is_refused_with_the_place() {
         let cases = [
             (r#"{"metadata":{}}"#, "it has no weight_map"),
-            (
-                "[]",
-                "invalid type: sequence, expected an object with a weight_map",
-            ),
-            (
-                r#"{"weight_map":{"a":"x"}"#,
-                "EOF while parsing an object (byte 22 of the file)",
-            ),
-            (
-                r#"{"weight_map":{"a":1}}"#,
-                "at \"a\": invalid type: integer `1`, expected a string",
-            ),
+            ("[]", "invalid type: sequence, expected an object with a weight_map"),
+            (r#"{"weight_map":{"a":"x"}"#, "EOF while parsing an object (byte 22 of the file)"),
+            (r#"{"weight_map":{"a":1}}"#, "at \"a\": invalid type: integer `1`, expected a string"),
             (r#"{"weight_map":[["a","x"]]}"#, "expected a weight_map"),
-            (
-                r#"{"weight_map":{},"weight_map":{}}"#,
-                "weight_map occurs twice",
-            ),
-            (
-                r#"{"weight_map":{"a":"x","\u0061":"y"}}"#,
-                "names the tensor \"a\" twice",
-            ),
-            (
-                r#"{"weight_map":{}} x"#,
-                "trailing characters (byte 18 of the file)",
-            ),
+            (r#"{"weight_map":{},"weight_map":{}}"#, "weight_map occurs twice"),
+            (r#"{"weight_map":{"a":"x","\u0061":"y"}}"#, "names the tensor \"a\" twice"),
+            (r#"{"weight_map":{}} x"#, "trailing characters (byte 18 of the file)"),
         ];
         for (text, want) in cases {
             let e = of(text).unwrap_err();
             assert!(e.contains(want), "{text}: {e}");
         }
-        let e = parse(b"{\"\xff\":1}", &Limits::default())
-            .unwrap_err()
-            .to_string();
+        let e = parse(b"{\"\xff\":1}", &Limits::default()).unwrap_err().to_string();
         assert_eq!(e, "not UTF-8 at byte 2");
     }
 
     #[test]
     fn counts_are_bounded() {
-        let limits = Limits {
-            tensors: 2,
-            ..Limits::default()
-        };
+        let limits = Limits { tensors: 2, ..Limits::default() };
         let e = parse(br#"{"weight_map":{"a":"x","b":"x","c":"x"}}"#, &limits).unwrap_err();
-        assert_eq!(
-            e.to_string(),
-            "not supported: tensors: 3 is over the limit of 2"
-        );
+        assert_eq!(e.to_string(), "not supported: tensors: 3 is over the limit of 2");
         let map: Vec<String> = (0..5000).map(|i| format!("\"{i}\":\"{i}\"")).collect();
         let e = of(&format!("{{\"weight_map\":{{{}}}}}", map.join(","))).unwrap_err();
         assert_eq!(e, "not supported: shards: 4097 is over the limit of 4096");
-        let limits = Limits {
-            reserved_bytes: 100,
-            ..Limits::default()
-        };
+        let limits = Limits { reserved_bytes: 100, ..Limits::default() };
         assert!(parse(br#"{"weight_map":{"a":"x","b":"x","c":"x"}}"#, &limits).is_err());
     }
 }

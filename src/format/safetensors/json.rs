@@ -43,17 +43,11 @@ impl JsonError {
         base: u64,
         subject: Option<Box<[u8]>>,
     ) -> JsonError {
-        let mut message = Bounded {
-            text: String::new(),
-        };
+        let mut message = Bounded { text: String::new() };
         // An error only says that the message was cut.
         let _cut = write!(message, "{error}");
         let place = format!(" at line {} column {}", error.line(), error.column());
-        let message = message
-            .text
-            .strip_suffix(&place)
-            .unwrap_or(&message.text)
-            .to_owned();
+        let message = message.text.strip_suffix(&place).unwrap_or(&message.text).to_owned();
         let lines_before = error.line().saturating_sub(1);
         let line_start: usize = text
             .split_inclusive('\n')
@@ -62,11 +56,7 @@ impl JsonError {
             .fold(0, usize::saturating_add);
         let within = line_start.saturating_add(error.column().saturating_sub(1));
         let within = within.min(text.len().saturating_sub(1));
-        JsonError {
-            subject,
-            message,
-            offset: base.saturating_add(within as u64),
-        }
+        JsonError { subject, message, offset: base.saturating_add(within as u64) }
     }
 }
 
@@ -157,10 +147,7 @@ mod tests {
         assert!(survey(r#"["\"\"\""]"#, 5).is_err());
         survey(&("[".repeat(128) + &"]".repeat(128)), 9).unwrap();
         let e = survey(&"[".repeat(1_000_000), 9).unwrap_err();
-        assert_eq!(
-            e.to_string(),
-            "nesting of the JSON: 1000000 is over the limit of 128"
-        );
+        assert_eq!(e.to_string(), "nesting of the JSON: 1000000 is over the limit of 128");
         assert!(survey(&format!("\"{}", "x".repeat(100)), 99).is_err());
     }
 
@@ -173,14 +160,7 @@ mod tests {
         let text = format!("\"{}\"", "y".repeat(1000));
         let e = serde_json::from_str::<u64>(&text).unwrap_err();
         let e = JsonError::new(&e, &text, 0, Some((*b"n").into()));
-        assert!(
-            e.message.len() < 310 && e.message.ends_with("..."),
-            "{}",
-            e.message
-        );
-        assert!(
-            e.to_string()
-                .starts_with("at \"n\": invalid type: string \"yyy")
-        );
+        assert!(e.message.len() < 310 && e.message.ends_with("..."), "{}", e.message);
+        assert!(e.to_string().starts_with("at \"n\": invalid type: string \"yyy"));
     }
 }

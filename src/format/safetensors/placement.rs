@@ -17,18 +17,10 @@ pub(super) fn place(
         let (begin, end) = (t.extent.offset, t.extent.len);
         let name = || t.name.clone();
         if end < begin {
-            return Err(SafetensorsError::Backwards {
-                name: name(),
-                begin,
-                end,
-            });
+            return Err(SafetensorsError::Backwards { name: name(), begin, end });
         }
         if begin > running {
-            return Err(SafetensorsError::Hole {
-                name: name(),
-                begin,
-                expected: running,
-            });
+            return Err(SafetensorsError::Hole { name: name(), begin, expected: running });
         }
         if begin < running {
             let first = previous.expect("something ends where the running end is");
@@ -76,27 +68,14 @@ pub(super) fn place(
 fn nbytes(t: &Tensor) -> Result<u64, SafetensorsError> {
     let (dtype, shape) = (t.dtype, &t.shape);
     let block = dtype.block();
-    let bits_each = block
-        .bytes
-        .saturating_mul(8)
-        .checked_div(block.elements)
-        .unwrap_or(0);
+    let bits_each = block.bytes.saturating_mul(8).checked_div(block.elements).unwrap_or(0);
     let elements = shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim));
     let Some(bits) = elements.and_then(|n| n.checked_mul(bits_each)) else {
-        return Err(SafetensorsError::Size {
-            name: t.name.clone(),
-            dtype,
-            shape: shape.clone(),
-        });
+        return Err(SafetensorsError::Size { name: t.name.clone(), dtype, shape: shape.clone() });
     };
     if !bits.is_multiple_of(8) {
         let (name, shape) = (t.name.clone(), shape.clone());
-        return Err(SafetensorsError::PartOfByte {
-            name,
-            dtype,
-            shape,
-            bits,
-        });
+        return Err(SafetensorsError::PartOfByte { name, dtype, shape, bits });
     }
     Ok(bits.wrapping_div(8))
 }

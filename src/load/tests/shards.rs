@@ -18,10 +18,7 @@ fn index_directory_and_any_shard_lead_to_one_model() {
     sharded_in(&d);
     for name in [INDEX, ONE, TWO, ""] {
         let loaded = d.served(name);
-        assert_eq!(
-            list(&loaded),
-            [format!("c {ONE}"), format!("b {ONE}"), format!("a {TWO}")]
-        );
+        assert_eq!(list(&loaded), [format!("c {ONE}"), format!("b {ONE}"), format!("a {TWO}")]);
         assert_eq!(loaded.entry, d.path(INDEX));
         assert_eq!(loaded.model.metadata.len(), 1);
         assert_eq!(loaded.model.warnings, [""; 0]);
@@ -53,10 +50,7 @@ fn files_that_the_index_does_not_name_are_ignored_with_a_warning() {
                 ignored: consolidated.safetensors";
     assert_eq!(d.served("").model.warnings, [want]);
     assert_eq!(d.served(INDEX).model.warnings, [""; 0]);
-    assert_eq!(
-        list(&d.served("consolidated.safetensors")),
-        ["tok consolidated.safetensors"]
-    );
+    assert_eq!(list(&d.served("consolidated.safetensors")), ["tok consolidated.safetensors"]);
 }
 
 #[test]
@@ -66,20 +60,11 @@ fn a_shard_without_its_index_names_it() {
     fs::remove_file(d.path(INDEX)).unwrap();
     let want = format!("{TWO}: is shard 2 of 2 of a model; missing beside it: {INDEX}");
     assert_eq!(d.refused(TWO), want);
-    assert!(
-        d.refused("")
-            .starts_with(&format!("{ONE}: is shard 1 of 2"))
-    );
+    assert!(d.refused("").starts_with(&format!("{ONE}: is shard 1 of 2")));
     // An index of another model does not name it: then it is one of its own.
-    d.put(
-        "other.safetensors.index.json",
-        index(&[("x", "other.safetensors")]),
-    );
+    d.put("other.safetensors.index.json", index(&[("x", "other.safetensors")]));
     assert_eq!(list(&d.served(TWO)), [format!("a {TWO}")]);
-    d.put(
-        "model-00001-of-00001.safetensors",
-        safetensors(&[], &[("w", 1)]),
-    );
+    d.put("model-00001-of-00001.safetensors", safetensors(&[], &[("w", 1)]));
     assert_eq!(list(&d.served("model-00001-of-00001.safetensors")).len(), 1);
     d.put(INDEX, "{").put("other.safetensors.index.json", "");
     assert!(d.refused(TWO).contains(".safetensors.index.json: "));
@@ -90,15 +75,9 @@ fn shards_that_are_missing_or_something_else_are_named() {
     let d = Dir::new();
     sharded_in(&d);
     d.put(TWO, "version https://git-lfs.github.com/spec/v1\n");
-    assert!(
-        d.refused("")
-            .starts_with(&format!("{TWO}: is a Git LFS pointer, not the model"))
-    );
+    assert!(d.refused("").starts_with(&format!("{TWO}: is a Git LFS pointer, not the model")));
     d.put(TWO, gguf(&[], &[]));
-    assert_eq!(
-        d.refused(INDEX),
-        format!("{TWO}: is a GGUF file, not the model")
-    );
+    assert_eq!(d.refused(INDEX), format!("{TWO}: is a GGUF file, not the model"));
     fs::remove_file(d.path(TWO)).unwrap();
     let want = format!("{INDEX}: 1 of its 2 shards are not there; missing beside it: {TWO}");
     for name in [INDEX, ONE, ""] {
@@ -119,10 +98,7 @@ fn paths_in_an_index_stay_below_it() {
     };
     let names = format!("in/{INDEX}: names the shard");
     let out = "which leads out of its directory";
-    assert_eq!(
-        why("../out.safetensors"),
-        format!("{names} \"../out.safetensors\", {out}")
-    );
+    assert_eq!(why("../out.safetensors"), format!("{names} \"../out.safetensors\", {out}"));
     assert_eq!(
         why("sub/../../out.safetensors"),
         format!("{names} \"sub/../../out.safetensors\", {out}")
@@ -133,10 +109,7 @@ fn paths_in_an_index_stay_below_it() {
         format!("{names} up/out.safetensors, which lies outside its directory")
     );
     for empty in ["", ".", "./", "a\\u0000b"] {
-        assert!(
-            why(empty).ends_with(", which is not a file name"),
-            "{empty}"
-        );
+        assert!(why(empty).ends_with(", which is not a file name"), "{empty}");
     }
     for fine in ["sub/s.safetensors", "./sub//s.safetensors"] {
         d.put(&format!("in/{INDEX}"), index(&[("a", fine)]));
@@ -157,10 +130,7 @@ fn headers_are_the_truth_where_the_index_errs() {
     let want = format!("tensors that the index does not name: 1, the first is \"c\" in {ONE}");
     assert_eq!(loaded.model.warnings, [want]);
 
-    d.put(
-        INDEX,
-        index(&[("a", TWO), ("b", ONE), ("c", TWO), ("d", TWO)]),
-    );
+    d.put(INDEX, index(&[("a", TWO), ("b", ONE), ("c", TWO), ("d", TWO)]));
     let want = format!(
         "{INDEX}: incomplete: tensor \"c\" is not in {TWO}, where the index says it is \
          (it is in {ONE}), nor 1 more tensors in their shards"
@@ -174,10 +144,7 @@ fn a_name_in_two_shards_is_decided_by_the_index_or_not_at_all() {
     sharded_in(&d);
     d.put(ONE, safetensors(&[], &[("c", 4), ("a", 9), ("b", 4)]));
     let loaded = d.served("");
-    assert_eq!(
-        list(&loaded),
-        [format!("c {ONE}"), format!("b {ONE}"), format!("a {TWO}")]
-    );
+    assert_eq!(list(&loaded), [format!("c {ONE}"), format!("b {ONE}"), format!("a {TWO}")]);
     assert_eq!(loaded.model.tensors[2].extent.len, 4);
     let want = format!(
         "tensors in a second shard, which the index names in another, not shown: 1, \
@@ -195,20 +162,10 @@ fn a_name_in_two_shards_is_decided_by_the_index_or_not_at_all() {
 fn metadata_of_shards_is_merged_and_the_first_holds() {
     let d = Dir::new();
     sharded_in(&d);
-    d.put(
-        ONE,
-        safetensors(&[("format", "pt"), ("x", "1")], &[("c", 4), ("b", 4)]),
-    );
-    d.put(
-        TWO,
-        safetensors(&[("format", "np"), ("x", "1"), ("y", "2")], &[("a", 4)]),
-    );
+    d.put(ONE, safetensors(&[("format", "pt"), ("x", "1")], &[("c", 4), ("b", 4)]));
+    d.put(TWO, safetensors(&[("format", "np"), ("x", "1"), ("y", "2")], &[("a", 4)]));
     let model = d.served("").model;
-    let keys: Vec<_> = model
-        .metadata
-        .iter()
-        .map(|m| m.key.escape_ascii().to_string())
-        .collect();
+    let keys: Vec<_> = model.metadata.iter().map(|m| m.key.escape_ascii().to_string()).collect();
     assert_eq!(keys, ["format", "x", "y"]);
     let pt = crate::model::Text::Inline(b"pt"[..].into());
     assert_eq!(model.meta("format"), Some(&crate::model::Value::Str(pt)));

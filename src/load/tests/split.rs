@@ -4,10 +4,7 @@ use super::*;
 
 pub(super) fn split_in(d: &Dir) {
     d.put("m-00001-of-00003.gguf", part(0, 3, 3, &[]));
-    d.put(
-        "m-00002-of-00003.gguf",
-        part(1, 3, 3, &[("b", 40), ("a", 4)]),
-    );
+    d.put("m-00002-of-00003.gguf", part(1, 3, 3, &[("b", 40), ("a", 4)]));
     d.put("m-00003-of-00003.gguf", part(2, 3, 3, &[("c", 4)]));
 }
 
@@ -15,27 +12,15 @@ pub(super) fn split_in(d: &Dir) {
 fn any_part_of_a_split_is_the_whole_model() {
     let d = Dir::new();
     split_in(&d);
-    let rows = [
-        "b m-00002-of-00003.gguf",
-        "a m-00002-of-00003.gguf",
-        "c m-00003-of-00003.gguf",
-    ];
+    let rows = ["b m-00002-of-00003.gguf", "a m-00002-of-00003.gguf", "c m-00003-of-00003.gguf"];
     for name in ["m-00001-of-00003.gguf", "m-00003-of-00003.gguf", ""] {
         let loaded = d.served(name);
         assert_eq!(list(&loaded), rows);
         assert_eq!(loaded.entry, d.path("m-00001-of-00003.gguf"));
         assert_eq!(loaded.model.shards.len(), 3);
         assert_eq!(loaded.model.warnings, [""; 0]);
-        let keys: Vec<_> = loaded
-            .model
-            .metadata
-            .iter()
-            .map(|m| m.key.to_vec())
-            .collect();
-        assert_eq!(
-            keys,
-            [&b"split.no"[..], b"split.count", b"split.tensors.count"]
-        );
+        let keys: Vec<_> = loaded.model.metadata.iter().map(|m| m.key.to_vec()).collect();
+        assert_eq!(keys, [&b"split.no"[..], b"split.count", b"split.tensors.count"]);
     }
 }
 
@@ -44,24 +29,15 @@ fn siblings_are_looked_for_beside_the_name_given() {
     let d = Dir::new();
     fs::create_dir(d.path("blobs")).unwrap();
     fs::create_dir(d.path("snap")).unwrap();
-    for (i, bytes) in [part(0, 2, 2, &[("a", 4)]), part(1, 2, 2, &[("b", 4)])]
-        .iter()
-        .enumerate()
-    {
+    for (i, bytes) in [part(0, 2, 2, &[("a", 4)]), part(1, 2, 2, &[("b", 4)])].iter().enumerate() {
         let blob = format!("blobs/{i}");
         d.put(&blob, bytes);
-        symlink(
-            format!("../{blob}"),
-            d.path(&format!("snap/m-0000{}-of-00002.gguf", i + 1)),
-        )
-        .unwrap();
+        symlink(format!("../{blob}"), d.path(&format!("snap/m-0000{}-of-00002.gguf", i + 1)))
+            .unwrap();
     }
     let loaded = d.served("snap/m-00002-of-00002.gguf");
     assert_eq!(loaded.entry, d.path("snap/m-00001-of-00002.gguf"));
-    assert_eq!(
-        list(&loaded),
-        ["a m-00001-of-00002.gguf", "b m-00002-of-00002.gguf"]
-    );
+    assert_eq!(list(&loaded), ["a m-00001-of-00002.gguf", "b m-00002-of-00002.gguf"]);
     let e = d.refused("blobs/1");
     let want = "blobs/1: is part 2 of 2 of a split model, but is not named so \
                 (PREFIX-00002-of-00002.gguf), and the other parts cannot be found";
@@ -127,10 +103,7 @@ fn parts_that_do_not_belong_together_are_refused() {
         with(first(), safetensors(&[], b)),
         "m-00002-of-00002.gguf: is a safetensors file, not the model",
     );
-    let d = with(
-        first(),
-        gguf_of_version(2, &[("split.no", 1), ("split.count", 2)], b),
-    );
+    let d = with(first(), gguf_of_version(2, &[("split.no", 1), ("split.count", 2)], b));
     let want = "m-00002-of-00002.gguf: GGUF version 2, but another part has version 3";
     assert_eq!(d.served(one).model.warnings, [want]);
 }
@@ -139,13 +112,7 @@ fn parts_that_do_not_belong_together_are_refused() {
 fn a_count_of_one_or_none_is_no_split() {
     let d = Dir::new();
     for count in [0, 1] {
-        d.put(
-            "m.gguf",
-            gguf(
-                &[("split.count", count), ("split.tensors.count", 9)],
-                &[("a", 4)],
-            ),
-        );
+        d.put("m.gguf", gguf(&[("split.count", count), ("split.tensors.count", 9)], &[("a", 4)]));
         assert_eq!(list(&d.served("m.gguf")), ["a m.gguf"]);
     }
     // The name alone makes no split either.

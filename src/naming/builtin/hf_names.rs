@@ -82,9 +82,8 @@ fn find(
         return true;
     }
     for base in bases {
-        if let Some((known, numbers)) = name
-            .strip_prefix(base.as_bytes())
-            .and_then(|n| table.find(n))
+        if let Some((known, numbers)) =
+            name.strip_prefix(base.as_bytes()).and_then(|n| table.find(n))
         {
             use_it(&known, &numbers);
             return true;
@@ -106,26 +105,13 @@ fn family_of(config: &Value) -> Result<&'static Family, String> {
         return Ok(family);
     }
     let classes = config.get("architectures").and_then(Value::as_array);
-    let class = classes
-        .and_then(|list| list.first())
-        .and_then(Value::as_str);
+    let class = classes.and_then(|list| list.first()).and_then(Value::as_str);
     // `Qwen2MoeForCausalLM` is `qwen2_moe`, `GPT2LMHeadModel` is `gpt2`.
     let by_class = class.and_then(|class| {
-        let end = ["For", "LMHead", "Model"]
-            .iter()
-            .filter_map(|word| class.find(word))
-            .min();
+        let end = ["For", "LMHead", "Model"].iter().filter_map(|word| class.find(word)).min();
         let word = class[..end.unwrap_or(class.len())].to_lowercase();
-        let word = if word == "gemma3" {
-            "gemma3text"
-        } else {
-            &word
-        };
-        FAMILIES.iter().find(|f| {
-            f.model_types
-                .iter()
-                .any(|t| t.replace(['_', '-'], "") == word)
-        })
+        let word = if word == "gemma3" { "gemma3text" } else { &word };
+        FAMILIES.iter().find(|f| f.model_types.iter().any(|t| t.replace(['_', '-'], "") == word))
     });
     by_class.ok_or_else(|| match (model_type, class) {
         (Some(name), _) => format!("the model_type {}", show(name.as_bytes())),
@@ -159,25 +145,16 @@ fn families_that_fit(names: Names<'_>) -> Vec<&'static Family> {
 
 impl Stage for Gguf {
     fn apply(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
-        let Gguf {
-            table,
-            bases,
-            buffer,
-            joined,
-            ambiguous,
-            ..
-        } = self;
+        let Gguf { table, bases, buffer, joined, ambiguous, .. } = self;
         let (mut renamed, mut differs) = (false, false);
-        let known = find(table, bases, item.name, |known, numbers| {
-            match known.outcome {
-                Outcome::Rename(op) => {
-                    render(&known.target, numbers, 0, buffer);
-                    renamed = true;
-                    differs = op != Op::Same;
-                }
-                Outcome::Ambiguous => ambiguous.add(item.name),
-                _ => joined.add(item.name),
+        let known = find(table, bases, item.name, |known, numbers| match known.outcome {
+            Outcome::Rename(op) => {
+                render(&known.target, numbers, 0, buffer);
+                renamed = true;
+                differs = op != Op::Same;
             }
+            Outcome::Ambiguous => ambiguous.add(item.name),
+            _ => joined.add(item.name),
         });
         self.renamed += usize::from(renamed);
         self.differing += usize::from(differs);
@@ -204,10 +181,7 @@ impl Stage for Gguf {
         for (listed, why) in [
             (&self.unknown, "without a GGUF name"),
             (&self.joined, "that a GGUF has joined into one"),
-            (
-                &self.ambiguous,
-                "whose GGUF name depends on the architecture (no config.json)",
-            ),
+            (&self.ambiguous, "whose GGUF name depends on the architecture (no config.json)"),
         ] {
             if listed.count > 0 {
                 warnings.push(format!(
@@ -234,10 +208,7 @@ mod tests {
 
     /// One warning that has all these words.
     fn has_warning(catalog: &Catalog, words: &[&str]) -> bool {
-        catalog
-            .warnings()
-            .iter()
-            .any(|w| words.iter().all(|word| w.contains(word)))
+        catalog.warnings().iter().any(|w| words.iter().all(|word| w.contains(word)))
     }
 
     #[test]
@@ -266,36 +237,22 @@ mod tests {
                 "output.weight",
             ]
         );
-        assert!(has_warning(
-            &catalog,
-            &["changes names only (4 of them)", "of 1,"]
-        ));
+        assert!(has_warning(&catalog, &["changes names only (4 of them)", "of 1,"]));
         assert!(has_warning(&catalog, &["without a GGUF name", "inv_freq"]));
         assert!(has_warning(&catalog, &["joined into one", "experts.1.w1"]));
         // The same stem means another thing elsewhere.
-        let catalog = gguf(
-            &model,
-            config(r#"{"architectures": ["Gemma2ForCausalLM"]}"#),
-        );
-        assert_eq!(
-            names(&model, &catalog)[2],
-            "blk.3.post_attention_norm.weight"
-        );
+        let catalog = gguf(&model, config(r#"{"architectures": ["Gemma2ForCausalLM"]}"#));
+        assert_eq!(names(&model, &catalog)[2], "blk.3.post_attention_norm.weight");
         let catalog = gguf(&model, config(r#"{"model_type": "martian"}"#));
         assert!(catalog.is_identity());
-        assert!(has_warning(
-            &catalog,
-            &["no table for the model_type martian"]
-        ));
+        assert!(has_warning(&catalog, &["no table for the model_type martian"]));
     }
 
     #[test]
     fn gguf_names_without_config_only_when_all_that_fit_agree() {
         let layer = |names: &[&str]| {
-            let mut all: Vec<String> = vec![
-                "model.embed_tokens.weight".into(),
-                "model.norm.weight".into(),
-            ];
+            let mut all: Vec<String> =
+                vec!["model.embed_tokens.weight".into(), "model.norm.weight".into()];
             all.extend(names.iter().map(|n| format!("model.layers.0.{n}.weight")));
             all
         };
@@ -323,28 +280,19 @@ mod tests {
         let st = named(Format::Safetensors, &strange);
         let catalog = gguf(&st, None);
         assert!(catalog.is_identity());
-        assert!(has_warning(
-            &catalog,
-            &["no config.json", "ALL names are kept"]
-        ));
+        assert!(has_warning(&catalog, &["no config.json", "ALL names are kept"]));
     }
 
     #[test]
     fn checkpoints_with_and_without_their_base_prefix() {
         let config = || Some(serde_json::json!({"model_type": "gpt2"}));
-        let st = named(
-            Format::Safetensors,
-            &["h.0.attn.c_attn.weight", "wte.weight"],
-        );
+        let st = named(Format::Safetensors, &["h.0.attn.c_attn.weight", "wte.weight"]);
         assert_eq!(
             names(&st, &gguf(&st, config())),
             ["blk.0.attn_qkv.weight", "token_embd.weight"]
         );
         let config = Some(serde_json::json!({"model_type": "bert"}));
-        let st = named(
-            Format::Safetensors,
-            &["bert.encoder.layer.1.output.dense.bias"],
-        );
+        let st = named(Format::Safetensors, &["bert.encoder.layer.1.output.dense.bias"]);
         assert_eq!(names(&st, &gguf(&st, config)), ["blk.1.ffn_down.bias"]);
     }
 

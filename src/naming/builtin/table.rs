@@ -68,11 +68,7 @@ fn cut_numbers<'n>(name: &'n str, key: &mut String) -> Option<Slots<'n>> {
 
 /// Suffixes that a row speaks for; nothing is written behind an exact name.
 fn suffixes(row: &Row) -> &'static [&'static str] {
-    if row.gguf.starts_with('=') {
-        &[""]
-    } else {
-        &[".weight", ".bias"]
-    }
+    if row.gguf.starts_with('=') { &[""] } else { &[".weight", ".bias"] }
 }
 
 /// The GGUF side with `@` written out.
@@ -121,9 +117,7 @@ fn pair(source: &str, target: &str, outcome: Outcome) -> (String, Known) {
             literal.push('.');
         }
         if segment.starts_with('{') {
-            pieces.push(Piece::Literal(
-                std::mem::take(&mut literal).into_bytes().into(),
-            ));
+            pieces.push(Piece::Literal(std::mem::take(&mut literal).into_bytes().into()));
             let slot = letters.iter().position(|l| *l == segment);
             pieces.push(slot.map_or(Piece::Index, Piece::Slot));
         } else {
@@ -132,15 +126,7 @@ fn pair(source: &str, target: &str, outcome: Outcome) -> (String, Known) {
     }
     pieces.push(Piece::Literal(literal.into_bytes().into()));
     let experts = target.contains("experts.{e}");
-    (
-        key,
-        Known {
-            fixed,
-            target: pieces,
-            outcome,
-            experts,
-        },
-    )
+    (key, Known { fixed, target: pieces, outcome, experts })
 }
 
 impl Table {
@@ -188,12 +174,9 @@ impl Table {
         }
         for suffix in [".weight", ".bias"] {
             // Optional fusions of the converter; the parts as the family names them.
-            if let (None, Some(q), Some(k), Some(v)) = (
-                find("@attn_qkv"),
-                find("@attn_q"),
-                find("@attn_k"),
-                find("@attn_v"),
-            ) {
+            if let (None, Some(q), Some(k), Some(v)) =
+                (find("@attn_qkv"), find("@attn_q"), find("@attn_k"), find("@attn_v"))
+            {
                 let parts = [q, k, v].map(|row| known(row, suffix).1);
                 let name = gguf_stem("@attn_qkv") + suffix;
                 let (key, known) = pair(&name, "", Outcome::Qkv(Box::new(parts)));
@@ -239,10 +222,7 @@ impl Table {
         let name = std::str::from_utf8(name).ok()?;
         let numbers = cut_numbers(name, &mut self.key)?;
         let known = self.map.get(&self.key)?.iter().find(|known| {
-            known
-                .fixed
-                .iter()
-                .all(|(i, digits)| numbers[*i] == Some(digits.as_bytes()))
+            known.fixed.iter().all(|(i, digits)| numbers[*i] == Some(digits.as_bytes()))
         })?;
         Some((Rc::clone(known), numbers))
     }
@@ -264,10 +244,7 @@ impl Table {
                     None => mine.push(known),
                     Some(m) if m.target == known.target => {}
                     Some(m) => {
-                        *m = Rc::new(Known {
-                            outcome: Outcome::Ambiguous,
-                            ..(**m).clone()
-                        });
+                        *m = Rc::new(Known { outcome: Outcome::Ambiguous, ..(**m).clone() });
                     }
                 }
             }
@@ -286,12 +263,7 @@ fn present(family: &Family, names: Names<'_>) -> HashSet<&'static str> {
             When::Always => None,
             When::Has(stem) | When::HasNot(stem) => Some(stem),
         })
-        .map(|stem| {
-            (
-                pair(&(gguf_stem(stem) + ".weight"), "", Outcome::Drop).0,
-                stem,
-            )
-        })
+        .map(|stem| (pair(&(gguf_stem(stem) + ".weight"), "", Outcome::Drop).0, stem))
         .collect();
     let mut found = HashSet::new();
     if asked.is_empty() {

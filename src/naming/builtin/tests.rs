@@ -20,17 +20,12 @@ fn hf(model: &Model, facts: &ArchFacts) -> Catalog {
 }
 
 fn transforms(model: &Model, catalog: &Catalog) -> Vec<Transform> {
-    (0..catalog.len(model))
-        .map(|i| catalog.get(model, i).transform)
-        .collect()
+    (0..catalog.len(model)).map(|i| catalog.get(model, i).transform).collect()
 }
 
 /// One warning that has all these words.
 fn has_warning(catalog: &Catalog, words: &[&str]) -> bool {
-    catalog
-        .warnings()
-        .iter()
-        .any(|w| words.iter().all(|word| w.contains(word)))
+    catalog.warnings().iter().any(|w| words.iter().all(|word| w.contains(word)))
 }
 
 #[test]
@@ -58,65 +53,29 @@ fn llama_names_values_and_what_is_not_shown() {
             "model.norm.weight",
         ]
     );
-    let (q, k) = (
-        Transform::RopeRows { heads: 4 },
-        Transform::RopeRows { heads: 2 },
-    );
+    let (q, k) = (Transform::RopeRows { heads: 4 }, Transform::RopeRows { heads: 2 });
     let none = Transform::None;
-    assert_eq!(
-        transforms(&model, &catalog),
-        [none, q, k, k, none, none, none]
-    );
+    assert_eq!(transforms(&model, &catalog), [none, q, k, k, none, none, none]);
     assert_eq!(catalog.targets(&model, 0), 0..0);
     assert_eq!(catalog.targets(&model, 7), 6..7);
     assert!(has_warning(&catalog, &["not shown: rope_freqs.weight"]));
-    assert!(has_warning(
-        &catalog,
-        &["1 tensor of architecture llama", "blk.0.mystery.weight"]
-    ));
-    assert!(has_warning(
-        &catalog,
-        &["changes names only", "3 tensors", "unpermute_rope"]
-    ));
-    assert!(
-        !names(&model, &catalog).contains(&"lm_head.weight".into()),
-        "tied stays tied"
-    );
-    assert_eq!(
-        (catalog.label(), catalog.in_force(), catalog.is_identity()),
-        ("hf", true, false)
-    );
+    assert!(has_warning(&catalog, &["1 tensor of architecture llama", "blk.0.mystery.weight"]));
+    assert!(has_warning(&catalog, &["changes names only", "3 tensors", "unpermute_rope"]));
+    assert!(!names(&model, &catalog).contains(&"lm_head.weight".into()), "tied stays tied");
+    assert_eq!((catalog.label(), catalog.in_force(), catalog.is_identity()), ("hf", true, false));
 }
 
 #[test]
 fn head_counts_that_do_not_fit_leave_values_unknown() {
-    let model = floats(&[
-        ("blk.0.attn_q.weight", &[60, 64]),
-        ("blk.1.attn_q.weight", &[64, 64]),
-    ]);
+    let model = floats(&[("blk.0.attn_q.weight", &[60, 64]), ("blk.1.attn_q.weight", &[64, 64])]);
     let catalog = hf(&model, &facts("llama", 32, 32));
     let got = transforms(&model, &catalog);
     assert_eq!(got, [Transform::Unknown, Transform::RopeRows { heads: 32 }]);
-    let per_layer = ArchFacts {
-        head_count: vec![2, 8],
-        ..facts("llama", 0, 0)
-    };
+    let per_layer = ArchFacts { head_count: vec![2, 8], ..facts("llama", 0, 0) };
     let got = transforms(&model, &hf(&model, &per_layer));
-    assert_eq!(
-        got,
-        [
-            Transform::RopeRows { heads: 2 },
-            Transform::RopeRows { heads: 8 }
-        ]
-    );
-    let none = ArchFacts {
-        head_count: vec![],
-        ..facts("llama", 0, 0)
-    };
-    assert_eq!(
-        transforms(&model, &hf(&model, &none)),
-        [Transform::Unknown; 2]
-    );
+    assert_eq!(got, [Transform::RopeRows { heads: 2 }, Transform::RopeRows { heads: 8 }]);
+    let none = ArchFacts { head_count: vec![], ..facts("llama", 0, 0) };
+    assert_eq!(transforms(&model, &hf(&model, &none)), [Transform::Unknown; 2]);
 }
 
 #[test]
@@ -128,10 +87,7 @@ fn experts_are_slices_in_every_type() {
             (b"blk.1.ffn_up_exps.weight", DType::Q8_0, &[4, 8, 32]),
         ],
     );
-    let facts = ArchFacts {
-        expert_count: Some(4),
-        ..facts("qwen3moe", 4, 4)
-    };
+    let facts = ArchFacts { expert_count: Some(4), ..facts("qwen3moe", 4, 4) };
     let catalog = hf(&model, &facts);
     assert_eq!(names(&model, &catalog)[0], "model.layers.1.mlp.gate.weight");
     for e in 0..4 {
@@ -142,22 +98,13 @@ fn experts_are_slices_in_every_type() {
         );
         assert_eq!((part.shape, part.dtype), ([8, 32].as_slice(), DType::Q8_0));
         let bytes = 8 * 34;
-        assert_eq!(
-            part.extent.offset,
-            DATA_START + 4 * 32 * 4 + e as u64 * bytes
-        );
+        assert_eq!(part.extent.offset, DATA_START + 4 * 32 * 4 + e as u64 * bytes);
         assert_eq!(part.extent.len, bytes);
     }
-    let other = ArchFacts {
-        expert_count: Some(8),
-        ..facts
-    };
+    let other = ArchFacts { expert_count: Some(8), ..facts };
     let catalog = hf(&model, &other);
     assert_eq!(names(&model, &catalog)[1], "blk.1.ffn_up_exps.weight");
-    assert!(has_warning(
-        &catalog,
-        &["has 4 experts, the metadata says 8"]
-    ));
+    assert!(has_warning(&catalog, &["has 4 experts, the metadata says 8"]));
 }
 
 #[test]
@@ -205,54 +152,30 @@ fn fused_gate_and_up_come_apart_per_expert() {
 
 #[test]
 fn fused_qkv_comes_apart_where_a_family_has_three() {
-    let model = floats(&[
-        ("blk.2.attn_qkv.weight", &[64, 8]),
-        ("blk.2.attn_qkv.bias", &[64]),
-    ]);
+    let model = floats(&[("blk.2.attn_qkv.weight", &[64, 8]), ("blk.2.attn_qkv.bias", &[64])]);
     let catalog = hf(&model, &facts("llama", 4, 2));
     let parts: Vec<_> = (0..6).map(|i| catalog.get(&model, i)).collect();
     let shapes: Vec<&[u64]> = parts.iter().map(|p| p.shape).collect();
-    assert_eq!(
-        shapes,
-        [&[32, 8][..], &[16, 8], &[16, 8], &[32], &[16], &[16]]
-    );
+    assert_eq!(shapes, [&[32, 8][..], &[16, 8], &[16, 8], &[32], &[16], &[16]]);
     assert_eq!(parts[4].name, b"model.layers.2.self_attn.k_proj.bias");
     assert_eq!(parts[4].extent.offset, DATA_START + 64 * 8 * 4 + 32 * 4);
-    let (q, k) = (
-        Transform::RopeRows { heads: 4 },
-        Transform::RopeRows { heads: 2 },
-    );
-    assert_eq!(
-        transforms(&model, &catalog),
-        [q, k, Transform::None, q, k, Transform::None]
-    );
+    let (q, k) = (Transform::RopeRows { heads: 4 }, Transform::RopeRows { heads: 2 });
+    assert_eq!(transforms(&model, &catalog), [q, k, Transform::None, q, k, Transform::None]);
     // Heads that do not divide the rows, or none known: kept.
     for facts in [facts("llama", 5, 2), facts("llama", 0, 0)] {
         let catalog = hf(&model, &facts);
-        assert_eq!(
-            names(&model, &catalog),
-            ["blk.2.attn_qkv.weight", "blk.2.attn_qkv.bias"]
-        );
-        assert!(has_warning(
-            &catalog,
-            &["blk.2.attn_qkv.weight", "kept as stored"]
-        ));
+        assert_eq!(names(&model, &catalog), ["blk.2.attn_qkv.weight", "blk.2.attn_qkv.bias"]);
+        assert!(has_warning(&catalog, &["blk.2.attn_qkv.weight", "kept as stored"]));
     }
     // A family that has it fused keeps it fused.
     let catalog = hf(&model, &facts("phi3", 4, 2));
-    assert_eq!(
-        names(&model, &catalog)[0],
-        "model.layers.2.self_attn.qkv_proj.weight"
-    );
+    assert_eq!(names(&model, &catalog)[0], "model.layers.2.self_attn.qkv_proj.weight");
 }
 
 #[test]
 fn shapes_change_where_only_the_header_differs() {
     let model = floats(&[("blk.0.ffn_gate_inp_shexp.weight", &[8])]);
-    assert_eq!(
-        hf(&model, &facts("qwen2moe", 4, 4)).get(&model, 0).shape,
-        [1, 8]
-    );
+    assert_eq!(hf(&model, &facts("qwen2moe", 4, 4)).get(&model, 0).shape, [1, 8]);
     let model = floats(&[
         ("blk.0.ssm_conv1d.weight", &[8, 4]),
         ("blk.0.ssm_conv1d.bias", &[8]),
@@ -263,15 +186,9 @@ fn shapes_change_where_only_the_header_differs() {
     let catalog = hf(&model, &facts("mamba2", 0, 0));
     let shapes: Vec<&[u64]> = (0..5).map(|i| catalog.get(&model, i).shape).collect();
     assert_eq!(shapes, [&[8, 1, 4][..], &[8], &[6], &[8], &[6]]);
-    assert_eq!(
-        catalog.get(&model, 2).name,
-        b"backbone.layers.0.mixer.A_log"
-    );
+    assert_eq!(catalog.get(&model, 2).name, b"backbone.layers.0.mixer.A_log");
     assert_eq!(catalog.get(&model, 2).transform, Transform::LogNegated);
-    assert_eq!(
-        catalog.get(&model, 4).name,
-        b"backbone.layers.0.mixer.dt_bias"
-    );
+    assert_eq!(catalog.get(&model, 4).name, b"backbone.layers.0.mixer.dt_bias");
 }
 
 #[test]
@@ -285,29 +202,16 @@ fn norms_of_gemma_and_nemotron_are_off_by_one_but_not_their_biases() {
     let (one, none) = (Transform::SubtractOne, Transform::None);
     for arch in ["gemma", "gemma2", "gemma3", "nemotron"] {
         let catalog = hf(&model, &facts(arch, 2, 2));
-        assert_eq!(
-            transforms(&model, &catalog),
-            [one, one, none, none],
-            "{arch}"
-        );
+        assert_eq!(transforms(&model, &catalog), [one, one, none, none], "{arch}");
     }
-    assert_eq!(
-        transforms(&model, &hf(&model, &facts("llama", 2, 2))),
-        [none; 4]
-    );
+    assert_eq!(transforms(&model, &hf(&model, &facts("llama", 2, 2))), [none; 4]);
 }
 
 #[test]
 fn falcon_norms_and_rows_depend_on_its_kind() {
-    let small = floats(&[
-        ("blk.0.attn_norm.weight", &[8]),
-        ("blk.0.attn_qkv.weight", &[48, 8]),
-    ]);
+    let small = floats(&[("blk.0.attn_norm.weight", &[8]), ("blk.0.attn_qkv.weight", &[48, 8])]);
     let catalog = hf(&small, &facts("falcon", 4, 1));
-    assert_eq!(
-        names(&small, &catalog)[0],
-        "transformer.h.0.input_layernorm.weight"
-    );
+    assert_eq!(names(&small, &catalog)[0], "transformer.h.0.input_layernorm.weight");
     assert_eq!(catalog.get(&small, 1).transform, Transform::None);
     let large = floats(&[
         ("blk.0.attn_norm.weight", &[8]),
@@ -317,18 +221,9 @@ fn falcon_norms_and_rows_depend_on_its_kind() {
     let catalog = hf(&large, &facts("falcon", 4, 2));
     assert_eq!(
         names(&large, &catalog)[..2],
-        [
-            "transformer.h.0.ln_mlp.weight",
-            "transformer.h.0.ln_attn.weight"
-        ]
+        ["transformer.h.0.ln_mlp.weight", "transformer.h.0.ln_attn.weight"]
     );
-    assert_eq!(
-        catalog.get(&large, 2).transform,
-        Transform::Falcon {
-            heads: 4,
-            kv_heads: 2
-        }
-    );
+    assert_eq!(catalog.get(&large, 2).transform, Transform::Falcon { heads: 4, kv_heads: 2 });
 }
 
 #[test]
@@ -347,10 +242,7 @@ fn many_to_one_keeps_gguf_names_loudly() {
             "model.layers.0.mlp.gate.e_score_correction_bias"
         ]
     );
-    assert!(has_warning(
-        &catalog,
-        &["2 tensors kept as stored", "self_attn.kv_b_proj"]
-    ));
+    assert!(has_warning(&catalog, &["2 tensors kept as stored", "self_attn.kv_b_proj"]));
 }
 
 #[test]
@@ -375,11 +267,7 @@ fn an_architecture_without_a_table_keeps_all_names() {
 fn numbers_of_layers_are_canonical_and_unbounded() {
     let model = named(
         Format::Gguf,
-        &[
-            "blk.007.attn_v.weight",
-            "blk.99999999999999999999.attn_v.weight",
-            "blk.a.attn_v.weight",
-        ],
+        &["blk.007.attn_v.weight", "blk.99999999999999999999.attn_v.weight", "blk.a.attn_v.weight"],
     );
     let catalog = hf(&model, &facts("llama", 2, 2));
     assert_eq!(
@@ -424,10 +312,7 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
     assert!(text.ends_with("}\n"));
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["pairs"]["rope_freqs.weight"], serde_json::Value::Null);
-    assert_eq!(
-        json["pairs"]["token_embd.weight"],
-        "model.embed_tokens.weight"
-    );
+    assert_eq!(json["pairs"]["token_embd.weight"], "model.embed_tokens.weight");
     assert_eq!(
         json["pairs"]["blk.0.ffn_up_exps.weight"],
         serde_json::json!([
@@ -461,8 +346,5 @@ fn the_format_that_has_the_names_already_is_left_alone() {
     assert!(catalog.is_identity() && catalog.in_force());
     assert!(has_warning(&catalog, &["has Hugging Face names already"]));
     let none = Catalog::build(&st, &ArchFacts::default(), &[MapSpec::None]).unwrap();
-    assert_eq!(
-        (none.label(), none.in_force(), none.warnings().len()),
-        ("none", false, 0)
-    );
+    assert_eq!((none.label(), none.in_force(), none.warnings().len()), ("none", false, 0));
 }

@@ -3,36 +3,19 @@
 use super::{Op, Row, When};
 
 const fn row(gguf: &'static str, hf: &'static str) -> Row {
-    Row {
-        gguf,
-        hf,
-        op: Op::Same,
-        when: When::Always,
-    }
+    Row { gguf, hf, op: Op::Same, when: When::Always }
 }
 
 const fn op(gguf: &'static str, hf: &'static str, op: Op) -> Row {
-    Row {
-        gguf,
-        hf,
-        op,
-        when: When::Always,
-    }
+    Row { gguf, hf, op, when: When::Always }
 }
 
 const fn when(gguf: &'static str, hf: &'static str, when: When) -> Row {
-    Row {
-        gguf,
-        hf,
-        op: Op::Same,
-        when,
-    }
+    Row { gguf, hf, op: Op::Same, when }
 }
 
-pub(super) const EMBED: &[Row] = &[
-    row("token_embd", "model.embed_tokens"),
-    row("output_norm", "model.norm"),
-];
+pub(super) const EMBED: &[Row] =
+    &[row("token_embd", "model.embed_tokens"), row("output_norm", "model.norm")];
 pub(super) const HEAD: &[Row] = &[row("output", "lm_head")];
 pub(super) const QKVO: &[Row] = &[
     row("@attn_q", "@self_attn.q_proj"),
@@ -46,36 +29,20 @@ pub(super) const QKVO_ROPE: &[Row] = &[
     row("@attn_v", "@self_attn.v_proj"),
     row("@attn_output", "@self_attn.o_proj"),
 ];
-pub(super) const QK_NORM: &[Row] = &[
-    row("@attn_q_norm", "@self_attn.q_norm"),
-    row("@attn_k_norm", "@self_attn.k_norm"),
-];
+pub(super) const QK_NORM: &[Row] =
+    &[row("@attn_q_norm", "@self_attn.q_norm"), row("@attn_k_norm", "@self_attn.k_norm")];
 pub(super) const ATTN_NORM: &[Row] = &[row("@attn_norm", "@input_layernorm")];
 pub(super) const FFN_NORM: &[Row] = &[row("@ffn_norm", "@post_attention_layernorm")];
 pub(super) const GATE: &[Row] = &[row("@ffn_gate", "@mlp.gate_proj")];
-pub(super) const UP_DOWN: &[Row] = &[
-    row("@ffn_up", "@mlp.up_proj"),
-    row("@ffn_down", "@mlp.down_proj"),
-];
+pub(super) const UP_DOWN: &[Row] =
+    &[row("@ffn_up", "@mlp.up_proj"), row("@ffn_down", "@mlp.down_proj")];
 
 /// Mixtral's experts: stacked, or one by one in files from before spring 2024.
 pub(super) const BLOCK_SPARSE: &[Row] = &[
     row("@ffn_gate_inp", "@block_sparse_moe.gate"),
-    op(
-        "@ffn_gate_exps",
-        "@block_sparse_moe.experts.{e}.w1",
-        Op::Split,
-    ),
-    op(
-        "@ffn_down_exps",
-        "@block_sparse_moe.experts.{e}.w2",
-        Op::Split,
-    ),
-    op(
-        "@ffn_up_exps",
-        "@block_sparse_moe.experts.{e}.w3",
-        Op::Split,
-    ),
+    op("@ffn_gate_exps", "@block_sparse_moe.experts.{e}.w1", Op::Split),
+    op("@ffn_down_exps", "@block_sparse_moe.experts.{e}.w2", Op::Split),
+    op("@ffn_up_exps", "@block_sparse_moe.experts.{e}.w3", Op::Split),
 ];
 pub(super) const BLOCK_SPARSE_LEGACY: &[Row] = &[
     row("@ffn_gate.{e}", "@block_sparse_moe.experts.{e}.w1"),
@@ -92,11 +59,7 @@ pub(super) const SHARED_EXPERT: &[Row] = &[
     row("@ffn_gate_shexp", "@mlp.shared_expert.gate_proj"),
     row("@ffn_up_shexp", "@mlp.shared_expert.up_proj"),
     row("@ffn_down_shexp", "@mlp.shared_expert.down_proj"),
-    op(
-        "@ffn_gate_inp_shexp",
-        "@mlp.shared_expert_gate",
-        Op::LeadingOne,
-    ),
+    op("@ffn_gate_inp_shexp", "@mlp.shared_expert_gate", Op::LeadingOne),
 ];
 pub(super) const SHARED_EXPERTS: &[Row] = &[
     row("@ffn_gate_shexp", "@mlp.shared_experts.gate_proj"),
@@ -131,17 +94,9 @@ pub(super) const GEMMA: &[Row] = &[
 ];
 pub(super) const GEMMA1: &[Row] = &[op("@ffn_norm", "@post_attention_layernorm", Op::MinusOne)];
 pub(super) const GEMMA2: &[Row] = &[
-    op(
-        "@post_attention_norm",
-        "@post_attention_layernorm",
-        Op::MinusOne,
-    ),
+    op("@post_attention_norm", "@post_attention_layernorm", Op::MinusOne),
     op("@ffn_norm", "@pre_feedforward_layernorm", Op::MinusOne),
-    op(
-        "@post_ffw_norm",
-        "@post_feedforward_layernorm",
-        Op::MinusOne,
-    ),
+    op("@post_ffw_norm", "@post_feedforward_layernorm", Op::MinusOne),
 ];
 pub(super) const GEMMA3: &[Row] = &[
     op("@attn_q_norm", "@self_attn.q_norm", Op::MinusOne),
@@ -166,16 +121,8 @@ pub(super) const PHI3: &[Row] = &[
 pub(super) const STARCODER2: &[Row] =
     &[row("@ffn_up", "@mlp.c_fc"), row("@ffn_down", "@mlp.c_proj")];
 pub(super) const STABLELM: &[Row] = &[
-    op(
-        "@attn_q_norm",
-        "@self_attn.q_layernorm.norms.{e}",
-        Op::Split,
-    ),
-    op(
-        "@attn_k_norm",
-        "@self_attn.k_layernorm.norms.{e}",
-        Op::Split,
-    ),
+    op("@attn_q_norm", "@self_attn.q_layernorm.norms.{e}", Op::Split),
+    op("@attn_k_norm", "@self_attn.k_layernorm.norms.{e}", Op::Split),
 ];
 pub(super) const OLMO2: &[Row] = &[
     row("@post_attention_norm", "@post_attention_layernorm"),
@@ -242,11 +189,7 @@ pub(super) const FALCON: &[Row] = &[
     row("@attn_output", "@self_attention.dense"),
     row("@ffn_up", "@mlp.dense_h_to_4h"),
     row("@ffn_down", "@mlp.dense_4h_to_h"),
-    when(
-        "@attn_norm",
-        "@input_layernorm",
-        When::HasNot("@attn_norm_2"),
-    ),
+    when("@attn_norm", "@input_layernorm", When::HasNot("@attn_norm_2")),
     when("@attn_norm", "@ln_mlp", When::Has("@attn_norm_2")),
     row("@attn_norm_2", "@ln_attn"),
 ];
@@ -329,32 +272,18 @@ pub(super) const T5: &[Row] = &[
     row("enc.@attn_k", "encoder.@layer.0.SelfAttention.k"),
     row("enc.@attn_v", "encoder.@layer.0.SelfAttention.v"),
     row("enc.@attn_o", "encoder.@layer.0.SelfAttention.o"),
-    row(
-        "enc.@attn_rel_b",
-        "encoder.@layer.0.SelfAttention.relative_attention_bias",
-    ),
+    row("enc.@attn_rel_b", "encoder.@layer.0.SelfAttention.relative_attention_bias"),
     row("enc.@ffn_norm", "encoder.@layer.1.layer_norm"),
     row("enc.@ffn_gate", "encoder.@layer.1.DenseReluDense.wi_0"),
-    when(
-        "enc.@ffn_up",
-        "encoder.@layer.1.DenseReluDense.wi_1",
-        When::Has("enc.@ffn_gate"),
-    ),
-    when(
-        "enc.@ffn_up",
-        "encoder.@layer.1.DenseReluDense.wi",
-        When::HasNot("enc.@ffn_gate"),
-    ),
+    when("enc.@ffn_up", "encoder.@layer.1.DenseReluDense.wi_1", When::Has("enc.@ffn_gate")),
+    when("enc.@ffn_up", "encoder.@layer.1.DenseReluDense.wi", When::HasNot("enc.@ffn_gate")),
     row("enc.@ffn_down", "encoder.@layer.1.DenseReluDense.wo"),
     row("dec.@attn_norm", "decoder.@layer.0.layer_norm"),
     row("dec.@attn_q", "decoder.@layer.0.SelfAttention.q"),
     row("dec.@attn_k", "decoder.@layer.0.SelfAttention.k"),
     row("dec.@attn_v", "decoder.@layer.0.SelfAttention.v"),
     row("dec.@attn_o", "decoder.@layer.0.SelfAttention.o"),
-    row(
-        "dec.@attn_rel_b",
-        "decoder.@layer.0.SelfAttention.relative_attention_bias",
-    ),
+    row("dec.@attn_rel_b", "decoder.@layer.0.SelfAttention.relative_attention_bias"),
     row("dec.@cross_attn_norm", "decoder.@layer.1.layer_norm"),
     row("dec.@cross_attn_q", "decoder.@layer.1.EncDecAttention.q"),
     row("dec.@cross_attn_k", "decoder.@layer.1.EncDecAttention.k"),
@@ -362,15 +291,7 @@ pub(super) const T5: &[Row] = &[
     row("dec.@cross_attn_o", "decoder.@layer.1.EncDecAttention.o"),
     row("dec.@ffn_norm", "decoder.@layer.2.layer_norm"),
     row("dec.@ffn_gate", "decoder.@layer.2.DenseReluDense.wi_0"),
-    when(
-        "dec.@ffn_up",
-        "decoder.@layer.2.DenseReluDense.wi_1",
-        When::Has("dec.@ffn_gate"),
-    ),
-    when(
-        "dec.@ffn_up",
-        "decoder.@layer.2.DenseReluDense.wi",
-        When::HasNot("dec.@ffn_gate"),
-    ),
+    when("dec.@ffn_up", "decoder.@layer.2.DenseReluDense.wi_1", When::Has("dec.@ffn_gate")),
+    when("dec.@ffn_up", "decoder.@layer.2.DenseReluDense.wi", When::HasNot("dec.@ffn_gate")),
     row("dec.@ffn_down", "decoder.@layer.2.DenseReluDense.wo"),
 ];

@@ -53,14 +53,7 @@ impl<'t> MapFile<'t> {
             unmapped: Unmapped::Keep,
         };
         parser.root(root);
-        let Parser {
-            text,
-            problems,
-            pairs,
-            rules,
-            unmapped,
-            ..
-        } = parser;
+        let Parser { text, problems, pairs, rules, unmapped, .. } = parser;
         problems.into_result()?;
         Ok(MapFile {
             text,
@@ -85,11 +78,7 @@ impl<'t> Parser<'t> {
     fn expected(&mut self, what: &str, raw: Raw<'t>) {
         let found: String = raw.get().chars().take(40).collect();
         let at = self.text.at(raw);
-        self.wrong(
-            Code::Member,
-            at,
-            format!("expected {what}, found {}", show(found.as_bytes())),
-        );
+        self.wrong(Code::Member, at, format!("expected {what}, found {}", show(found.as_bytes())));
     }
 
     fn string(&mut self, what: &str, raw: Raw<'t>) -> Option<Cow<'t, str>> {
@@ -122,11 +111,7 @@ impl<'t> Parser<'t> {
                     );
                 }
                 Some(i) if seen[i] => {
-                    self.wrong(
-                        Code::Member,
-                        at,
-                        format!("duplicate member {key} of {what}"),
-                    );
+                    self.wrong(Code::Member, at, format!("duplicate member {key} of {what}"));
                 }
                 Some(i) => {
                     seen[i] = true;
@@ -142,41 +127,32 @@ impl<'t> Parser<'t> {
 
     fn root(&mut self, root: Raw<'t>) {
         let known = ["weightfs_map", "unmapped", "pairs", "rules"];
-        self.object(
-            "a map file object",
-            &known,
-            root,
-            |this, key, value| match key {
-                "weightfs_map" => {
-                    this.version = true;
-                    if value.get() != "1" {
-                        let at = this.text.at(value);
-                        let found: String = value.get().chars().take(40).collect();
-                        let found = show(found.as_bytes());
-                        this.wrong(
-                            Code::Version,
-                            at,
-                            format!("weightfs_map is {found}, this program knows version 1"),
-                        );
-                    }
+        self.object("a map file object", &known, root, |this, key, value| match key {
+            "weightfs_map" => {
+                this.version = true;
+                if value.get() != "1" {
+                    let at = this.text.at(value);
+                    let found: String = value.get().chars().take(40).collect();
+                    let found = show(found.as_bytes());
+                    this.wrong(
+                        Code::Version,
+                        at,
+                        format!("weightfs_map is {found}, this program knows version 1"),
+                    );
                 }
-                "unmapped" => match string(value).as_deref() {
-                    Some("keep") => this.unmapped = Unmapped::Keep,
-                    Some("drop") => this.unmapped = Unmapped::Drop,
-                    Some("error") => this.unmapped = Unmapped::Error,
-                    _ => this.expected("\"keep\", \"drop\" or \"error\" for unmapped", value),
-                },
-                "pairs" => this.pairs(value),
-                _ => this.rules(value),
+            }
+            "unmapped" => match string(value).as_deref() {
+                Some("keep") => this.unmapped = Unmapped::Keep,
+                Some("drop") => this.unmapped = Unmapped::Drop,
+                Some("error") => this.unmapped = Unmapped::Error,
+                _ => this.expected("\"keep\", \"drop\" or \"error\" for unmapped", value),
             },
-        );
+            "pairs" => this.pairs(value),
+            _ => this.rules(value),
+        });
         if !self.version && root.get().starts_with('{') {
             let at = self.text.at(root);
-            self.wrong(
-                Code::Version,
-                at,
-                "the member \"weightfs_map\": 1 is missing",
-            );
+            self.wrong(Code::Version, at, "the member \"weightfs_map\": 1 is missing");
         }
     }
 
@@ -184,11 +160,7 @@ impl<'t> Parser<'t> {
         let text = self.text;
         let done = text.members(raw, |(at, key, value)| {
             if self.pairs.len() >= MAX_PAIRS || self.list_names > MAX_PAIRS {
-                self.wrong(
-                    Code::Limit,
-                    at,
-                    format!("more than {MAX_PAIRS} pairs or names"),
-                );
+                self.wrong(Code::Limit, at, format!("more than {MAX_PAIRS} pairs or names"));
                 return false;
             }
             let Some(target) = self.target(&key, value) else {
@@ -197,11 +169,7 @@ impl<'t> Parser<'t> {
             let start = u32::try_from(at).expect("map files are smaller than 4 GiB");
             match self.pairs.entry(key) {
                 Entry::Vacant(slot) => {
-                    slot.insert(Pair {
-                        at: start,
-                        used: false,
-                        target,
-                    });
+                    slot.insert(Pair { at: start, used: false, target });
                 }
                 Entry::Occupied(slot) => {
                     let key = show(slot.key().as_bytes());
@@ -259,28 +227,20 @@ impl<'t> Parser<'t> {
             return Some(Slice { name, shape: None });
         }
         let (mut name, mut shape) = (None, None);
-        self.object(
-            "a slice",
-            &["name", "shape"],
-            item,
-            |this, key, value| match key {
-                "name" => {
-                    name = this.string("a name", value);
-                    if let Some(name) = &name {
-                        this.check(source, name, value);
-                    }
+        self.object("a slice", &["name", "shape"], item, |this, key, value| match key {
+            "name" => {
+                name = this.string("a name", value);
+                if let Some(name) = &name {
+                    this.check(source, name, value);
                 }
-                _ => match serde_json::from_str::<Vec<u64>>(value.get()) {
-                    Ok(dims) if dims.len() <= MAX_DIMS => shape = Some(dims.into_boxed_slice()),
-                    _ => this.expected("a shape: at most 64 dimensions", value),
-                },
+            }
+            _ => match serde_json::from_str::<Vec<u64>>(value.get()) {
+                Ok(dims) if dims.len() <= MAX_DIMS => shape = Some(dims.into_boxed_slice()),
+                _ => this.expected("a shape: at most 64 dimensions", value),
             },
-        );
+        });
         match (name, shape) {
-            (Some(name), Some(shape)) => Some(Slice {
-                name,
-                shape: Some(shape),
-            }),
+            (Some(name), Some(shape)) => Some(Slice { name, shape: Some(shape) }),
             _ => {
                 self.expected("a slice with name and shape", item);
                 None
@@ -296,11 +256,7 @@ impl<'t> Parser<'t> {
         if let Err(why) = check_target(name.as_bytes()) {
             let at = self.text.at(value);
             let (source, name) = (show(source.as_bytes()), show(name.as_bytes()));
-            self.wrong(
-                Code::Target,
-                at,
-                format!("{source} -> {name} (pairs): the target {why}"),
-            );
+            self.wrong(Code::Target, at, format!("{source} -> {name} (pairs): the target {why}"));
         }
     }
 
@@ -315,19 +271,13 @@ impl<'t> Parser<'t> {
                 self.wrong(Code::Limit, at, format!("more than {MAX_RULES} rules"));
                 return false;
             }
-            written.extend(
-                self.rule(number, item)
-                    .map(|rule| (number, text.at(item), rule)),
-            );
+            written.extend(self.rule(number, item).map(|rule| (number, text.at(item), rule)));
             true
         });
         if done.is_none() {
             self.expected("an array for rules", raw);
         }
-        let patterns = written
-            .iter()
-            .filter(|(_, _, rule)| rule.regex.is_some())
-            .count();
+        let patterns = written.iter().filter(|(_, _, rule)| rule.regex.is_some()).count();
         let budget = (REGEX_MEMORY / patterns.max(1)).min(REGEX_MEMORY_EACH);
         for (number, at, rule) in written {
             let rule = Written {
@@ -338,11 +288,7 @@ impl<'t> Parser<'t> {
                 drop: rule.drop,
             };
             match Rule::new(&rule, budget) {
-                Ok(rule) => self.rules.push(Numbered {
-                    at,
-                    fired: false,
-                    rule,
-                }),
+                Ok(rule) => self.rules.push(Numbered { at, fired: false, rule }),
                 Err((code, why)) => self.wrong(code, at, format!("rule {number}: {why}")),
             }
         }
@@ -352,28 +298,23 @@ impl<'t> Parser<'t> {
         let mut rule = Members::default();
         let before = self.problems.count();
         let what = format!("rule {number}");
-        self.object(
-            &what,
-            &["from", "regex", "to", "split", "drop"],
-            item,
-            |this, key, value| {
-                let slot = match key {
-                    "from" => &mut rule.from,
-                    "regex" => &mut rule.regex,
-                    "to" => &mut rule.to,
-                    "split" => &mut rule.split,
-                    _ => {
-                        match value.get() {
-                            "true" => rule.drop = true,
-                            "false" => {}
-                            _ => this.expected("true for drop", value),
-                        }
-                        return;
+        self.object(&what, &["from", "regex", "to", "split", "drop"], item, |this, key, value| {
+            let slot = match key {
+                "from" => &mut rule.from,
+                "regex" => &mut rule.regex,
+                "to" => &mut rule.to,
+                "split" => &mut rule.split,
+                _ => {
+                    match value.get() {
+                        "true" => rule.drop = true,
+                        "false" => {}
+                        _ => this.expected("true for drop", value),
                     }
-                };
-                *slot = this.string("a string", value);
-            },
-        );
+                    return;
+                }
+            };
+            *slot = this.string("a string", value);
+        });
         (self.problems.count() == before).then_some(rule)
     }
 }

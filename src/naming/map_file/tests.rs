@@ -11,12 +11,7 @@ const V: &str = r#"{"weightfs_map": 1, "rules": [
 
 /// Vectors with these names.
 fn vectors(names: &[&str]) -> Model {
-    floats(
-        &names
-            .iter()
-            .map(|n| (*n, [4u64].as_slice()))
-            .collect::<Vec<_>>(),
-    )
+    floats(&names.iter().map(|n| (*n, [4u64].as_slice())).collect::<Vec<_>>())
 }
 
 fn mapped(map: &str, source: &[&str]) -> Vec<String> {
@@ -30,11 +25,7 @@ type Found = (Code, Option<(usize, usize)>, String);
 /// Each problem.
 fn problems(map: &str, model: &Model) -> Vec<Found> {
     let error = by_files(model, &[map]).unwrap_err();
-    error
-        .problems()
-        .iter()
-        .map(|p| (p.code, p.place, p.text.clone()))
-        .collect()
+    error.problems().iter().map(|p| (p.code, p.place, p.text.clone())).collect()
 }
 
 /// The only problem.
@@ -60,10 +51,7 @@ fn example_1_a_template_renames() {
 
 #[test]
 fn example_2_a_leading_zero_is_no_number() {
-    assert_eq!(
-        mapped(V, &["blk.012.attn_v.weight"]),
-        ["blk.012.attn_v.weight"]
-    );
+    assert_eq!(mapped(V, &["blk.012.attn_v.weight"]), ["blk.012.attn_v.weight"]);
 }
 
 #[test]
@@ -106,61 +94,35 @@ fn example_5_the_first_match_wins_and_a_shadowed_rule_is_said() {
     let model = vectors(&["a.x"]);
     let catalog = by_files(&model, &[&map]).unwrap();
     assert_eq!(names(&model, &catalog), ["b.x"]);
-    let [warning] = catalog.warnings() else {
-        panic!("{:?}", catalog.warnings())
-    };
-    assert!(
-        warning.ends_with("rule 2 is shadowed: rule 1 took a.x before it"),
-        "{warning}"
-    );
+    let [warning] = catalog.warnings() else { panic!("{:?}", catalog.warnings()) };
+    assert!(warning.ends_with("rule 2 is shadowed: rule 1 took a.x before it"), "{warning}");
 }
 
 #[test]
 fn example_6_a_swap_is_legal() {
-    assert_eq!(
-        mapped(&pairs(r#""a": "b", "b": "a""#), &["a", "b"]),
-        ["b", "a"]
-    );
+    assert_eq!(mapped(&pairs(r#""a": "b", "b": "a""#), &["a", "b"]), ["b", "a"]);
 }
 
 #[test]
 fn example_7_two_sources_for_one_target() {
     let (code, _, text) = problem(&pairs(r#""a": "t", "b": "t""#), &["a", "b"]);
-    assert_eq!(
-        (code, text.as_str()),
-        (Code::Collision, "t <- a (pairs), b (pairs)")
-    );
+    assert_eq!((code, text.as_str()), (Code::Collision, "t <- a (pairs), b (pairs)"));
 }
 
 #[test]
 fn example_8_a_kept_name_collides_too() {
     let (code, _, text) = problem(&pairs(r#""a": "b""#), &["b", "a"]);
-    assert_eq!(
-        (code, text.as_str()),
-        (Code::Collision, "b <- b (kept), a (pairs)")
-    );
+    assert_eq!((code, text.as_str()), (Code::Collision, "b <- b (kept), a (pairs)"));
 }
 
 #[test]
 fn example_9_unsafe_targets() {
-    for bad in [
-        "../x",
-        "x/y",
-        "",
-        ".",
-        "..",
-        "__metadata__",
-        "a\\\\b",
-        "a\\u0000",
-        "a\\n",
-        "\\u007f",
-    ] {
+    for bad in
+        ["../x", "x/y", "", ".", "..", "__metadata__", "a\\\\b", "a\\u0000", "a\\n", "\\u007f"]
+    {
         let (code, place, text) = problem(&pairs(&format!(r#""a": "{bad}""#)), &["a"]);
         assert_eq!((code, place), (Code::Target, Some((1, 33))), "{bad}");
-        assert!(
-            text.starts_with("a -> ") && text.contains("(pairs): the target "),
-            "{text}"
-        );
+        assert!(text.starts_with("a -> ") && text.contains("(pairs): the target "), "{text}");
         let (code, _, text) = problem(&rules(&format!(r#"{{"from":"a","to":"{bad}"}}"#)), &["a"]);
         assert_eq!(code, Code::Target);
         assert!(text.starts_with("rule 1: a -> "), "{text}");
@@ -177,15 +139,9 @@ fn example_10_an_unbound_placeholder_is_found_at_load() {
 
 #[test]
 fn example_11_look_around_is_refused_with_a_hint() {
-    let (code, _, text) = problem(
-        &rules(r#"{"regex": "^model(?!\\.visual)", "to": "x"}"#),
-        &["a"],
-    );
+    let (code, _, text) = problem(&rules(r#"{"regex": "^model(?!\\.visual)", "to": "x"}"#), &["a"]);
     assert_eq!(code, Code::Regex);
-    assert!(
-        text.contains("look-around") && text.contains("earlier rule"),
-        "{text}"
-    );
+    assert!(text.contains("look-around") && text.contains("earlier rule"), "{text}");
 }
 
 #[test]
@@ -202,10 +158,7 @@ fn example_12_split_needs_two_dimensions() {
 fn example_13_unmapped_error_lists_all_names() {
     let map = r#"{"weightfs_map":1,"unmapped":"error","pairs":{"a":"b"}}"#;
     let (code, _, text) = problem(map, &["a", "rope_freqs.weight", "x"]);
-    assert_eq!(
-        (code, text.as_str()),
-        (Code::Unmapped, "no pair or rule for rope_freqs.weight, x")
-    );
+    assert_eq!((code, text.as_str()), (Code::Unmapped, "no pair or rule for rope_freqs.weight, x"));
 }
 
 #[test]
@@ -216,11 +169,7 @@ fn unmapped_names_are_dropped_on_request_and_named() {
     assert_eq!(names(&model, &catalog), ["b"]);
     assert_eq!(catalog.targets(&model, 1), 1..1);
     assert_eq!(catalog.targets(&model, 2), 1..1);
-    assert!(
-        catalog.warnings()[0].ends_with("not shown: x, y"),
-        "{:?}",
-        catalog.warnings()
-    );
+    assert!(catalog.warnings()[0].ends_with("not shown: x, y"), "{:?}", catalog.warnings());
 }
 
 #[test]
@@ -259,10 +208,7 @@ fn a_list_splits_along_the_first_dimension() {
         (r#""y": ["a", "b"]"#, "not whole bytes"),
     ] {
         let all = problems(&pairs(list), &model);
-        assert_eq!(
-            (all.len(), all[0].0, all[0].1.is_some()),
-            (1, Code::Split, true)
-        );
+        assert_eq!((all.len(), all[0].0, all[0].1.is_some()), (1, Code::Split, true));
         assert!(all[0].2.contains(word), "{all:?}");
     }
 }
@@ -284,10 +230,7 @@ fn a_list_with_shapes_must_fill_the_tensor() {
         r#"[{"name": "a", "shape": [-1]}]"#,
         r#"[{"name": "a", "shape": [12], "x": 1}]"#,
     ] {
-        assert!(
-            by_files(&model, &[&pairs(&format!("\"x\": {bad}"))]).is_err(),
-            "{bad}"
-        );
+        assert!(by_files(&model, &[&pairs(&format!("\"x\": {bad}"))]).is_err(), "{bad}");
     }
 }
 
@@ -325,10 +268,7 @@ fn names_that_are_not_utf8_can_be_kept_but_not_made_targets() {
     let model = model(Format::Gguf, &[(b"a.\xff", DType::F32, &[4])]);
     let all = problems(&rules(r#"{"from": "a.{rest}", "to": "b.{rest}"}"#), &model);
     assert_eq!(all[0].0, Code::Target);
-    assert!(
-        all[0].2.contains("b.\\xff: the target is not UTF-8"),
-        "{all:?}"
-    );
+    assert!(all[0].2.contains("b.\\xff: the target is not UTF-8"), "{all:?}");
     let kept = by_files(&model, &[&rules(r#"{"regex": "b.*", "to": "c"}"#)]).unwrap();
     assert_eq!(kept.get(&model, 0).name, b"a.\xff");
 }
@@ -347,10 +287,8 @@ fn everything_wrong_is_reported_together_with_places() {
              17,
              { "regex": "(", "to": "b" } ]
 }"#;
-    let got: Vec<_> = problems(map, &vectors(&["a"]))
-        .into_iter()
-        .map(|(c, p, _)| (c, p.unwrap()))
-        .collect();
+    let got: Vec<_> =
+        problems(map, &vectors(&["a"])).into_iter().map(|(c, p, _)| (c, p.unwrap())).collect();
     assert_eq!(
         got,
         [
@@ -382,40 +320,24 @@ fn what_is_no_map_file_is_refused() {
         ("{\"weightfs_map\": 1, \"weightfs_map\": 1}", Code::Member),
         ("{\"weightfs_map\": 1, \"pairs\": []}", Code::Member),
         ("{\"weightfs_map\": 1, \"rules\": {}}", Code::Member),
-        (
-            "{\"weightfs_map\": 1, \"rules\": [{\"from\": 1, \"to\": \"a\"}]}",
-            Code::Member,
-        ),
-        (
-            "{\"weightfs_map\": 1, \"rules\": [{\"from\": \"a\", \"drop\": 1}]}",
-            Code::Member,
-        ),
+        ("{\"weightfs_map\": 1, \"rules\": [{\"from\": 1, \"to\": \"a\"}]}", Code::Member),
+        ("{\"weightfs_map\": 1, \"rules\": [{\"from\": \"a\", \"drop\": 1}]}", Code::Member),
         (
             "{\"weightfs_map\": 1, \"rules\": [{\"from\": \"a\", \"from\": \"b\", \"drop\": true}]}",
             Code::Member,
         ),
-        (
-            "{\"weightfs_map\": 1, \"pairs\": {\"a\": \"\\ud800\"}}",
-            Code::Member,
-        ),
+        ("{\"weightfs_map\": 1, \"pairs\": {\"a\": \"\\ud800\"}}", Code::Member),
     ] {
         assert_eq!(problem(text, &["a"]).0, code, "{text}");
     }
-    let error = by_files(&vectors(&["a"]), &["{\n 1}"])
-        .unwrap_err()
-        .to_string();
+    let error = by_files(&vectors(&["a"]), &["{\n 1}"]).unwrap_err().to_string();
     assert!(error.contains("E_JSON at line 2 column 2: "), "{error}");
 }
 
 #[test]
 fn a_missing_map_file_is_named() {
-    let error = read(Path::new("/nonexistent/map.json"))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.starts_with("map /nonexistent/map.json: E_READ cannot read"),
-        "{error}"
-    );
+    let error = read(Path::new("/nonexistent/map.json")).unwrap_err().to_string();
+    assert!(error.starts_with("map /nonexistent/map.json: E_READ cannot read"), "{error}");
 }
 
 #[test]
@@ -455,13 +377,9 @@ fn splitting_a_split_and_a_second_drop() {
     let second = rules(r#"{"from": "x.{i}", "to": "y.{i}.{e}", "split": "e"}"#);
     let third = rules(r#"{"from": "y.{i}.1", "drop": true}"#);
     let catalog = by_files(&model, &[&first, &second, &third]).unwrap();
-    assert_eq!(
-        names(&model, &catalog),
-        ["y.0.0", "y.0.2", "y.1.0", "y.1.2"]
-    );
-    let offsets: Vec<u64> = (0..4)
-        .map(|i| catalog.get(&model, i).extent.offset - DATA_START)
-        .collect();
+    assert_eq!(names(&model, &catalog), ["y.0.0", "y.0.2", "y.1.0", "y.1.2"]);
+    let offsets: Vec<u64> =
+        (0..4).map(|i| catalog.get(&model, i).extent.offset - DATA_START).collect();
     assert_eq!(offsets, [0, 40, 60, 100]);
     assert_eq!(catalog.get(&model, 3).extent.len, 20);
 }
@@ -474,10 +392,7 @@ fn a_split_into_too_many_is_refused() {
     assert!(all[0].2.contains("would give"), "{all:?}");
     // Each alone is within the limit, all together are not.
     let many: Vec<(String, [u64; 2])> = (0..3).map(|i| (format!("x.{i}"), [1 << 20, 0])).collect();
-    let many: Vec<(&str, &[u64])> = many
-        .iter()
-        .map(|(n, s)| (n.as_str(), s.as_slice()))
-        .collect();
+    let many: Vec<(&str, &[u64])> = many.iter().map(|(n, s)| (n.as_str(), s.as_slice())).collect();
     let map = rules(r#"{"from": "x.{i}", "to": "y.{i}.{e}", "split": "e"}"#);
     assert_eq!(problems(&map, &floats(&many))[0].0, Code::Limit);
 }
@@ -487,16 +402,10 @@ fn hostile_patterns_end_in_time() {
     let start = std::time::Instant::now();
     let long = "1".repeat(60_000);
     let model = vectors(&[&long]);
-    let (code, ..) = problems(
-        &rules(r#"{"from": "{i}{j}{e}{w}x{rest}", "drop": true}"#),
-        &model,
-    )[0]
-    .clone();
+    let (code, ..) =
+        problems(&rules(r#"{"from": "{i}{j}{e}{w}x{rest}", "drop": true}"#), &model)[0].clone();
     assert_eq!(code, Code::Limit);
-    let deep = rules(&format!(
-        r#"{{"regex": "{}", "drop": true}}"#,
-        "(".repeat(100_000)
-    ));
+    let deep = rules(&format!(r#"{{"regex": "{}", "drop": true}}"#, "(".repeat(100_000)));
     assert_eq!(problem(&deep, &["a"]).0, Code::Regex);
     let many = vec![r#"{"from": "a", "drop": true}"#; 5000].join(",");
     assert_eq!(problem(&rules(&many), &["a"]).0, Code::Limit);
@@ -510,9 +419,7 @@ fn a_hundred_thousand_pairs_are_quick() {
     let count = 100_000u32;
     let source: Vec<String> = (0..count).map(|i| format!("blk.{i}.w")).collect();
     let source: Vec<&str> = source.iter().map(String::as_str).collect();
-    let body: Vec<String> = (0..count)
-        .map(|i| format!("\"blk.{i}.w\": \"layer.{i}.w\""))
-        .collect();
+    let body: Vec<String> = (0..count).map(|i| format!("\"blk.{i}.w\": \"layer.{i}.w\"")).collect();
     let model = vectors(&source);
     let catalog: Catalog = by_files(&model, &[&pairs(&body.join(","))]).unwrap();
     assert!(catalog.warnings().is_empty());

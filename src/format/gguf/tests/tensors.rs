@@ -8,12 +8,7 @@ fn shapes_are_turned_round_and_scalars_have_one_element() {
     assert_eq!(list(&file), [("a".into(), vec![3, 5], 0, 60)]);
     let file = read(&one(b"s", &[], 1).data(32)).unwrap();
     assert_eq!(list(&file), [("s".into(), vec![], 0, 2)]);
-    for (ne, dtype) in [
-        (&[0u64][..], 0),
-        (&[8, 0], 0),
-        (&[0, 2], 2),
-        (&[1 << 62, 0, 1 << 62], 0),
-    ] {
+    for (ne, dtype) in [(&[0u64][..], 0), (&[8, 0], 0), (&[0, 2], 2), (&[1 << 62, 0, 1 << 62], 0)] {
         let file = read(&one(b"z", ne, dtype).data(0)).unwrap();
         let shape: Vec<u64> = ne.iter().rev().copied().collect();
         assert_eq!(list(&file), [("z".into(), shape, 0, 0)]);
@@ -46,10 +41,7 @@ fn sizes_that_no_file_has_are_refused_without_wrapping() {
         (&[1u64 << 32, 1 << 32][..], "[4294967296, 4294967296]"),
         (&[1 << 21, 1 << 21, 1 << 22], "[4194304, 2097152, 2097152]"),
         (&[1 << 32, 1 << 31], "[2147483648, 4294967296]"),
-        (
-            &[4, (1 << 30) - 1, (1 << 30) + 1],
-            "[1073741825, 1073741823, 4]",
-        ),
+        (&[4, (1 << 30) - 1, (1 << 30) + 1], "[1073741825, 1073741823, 4]"),
     ] {
         let want = format!("tensor \"a\": F32 {shape} has more bytes than a file can");
         refused(&one(b"a", ne, 0).data(32), &want);
@@ -88,10 +80,7 @@ fn rows_hold_whole_blocks() {
         let want = format!("tensor \"a\": rows of {row} elements do not fill whole {text}");
         refused(&one(b"a", ne, id).data(256), &want);
     }
-    assert_eq!(
-        list(&read(&one(b"a", &[64, 2], 42).pad(32).data(64)).unwrap())[0].3,
-        36
-    );
+    assert_eq!(list(&read(&one(b"a", &[64, 2], 42).pad(32).data(64)).unwrap())[0].3, 36);
 }
 
 #[test]
@@ -116,9 +105,7 @@ fn names_are_bytes_and_unique() {
     assert!(file.tensors.iter().map(|t| &*t.name).eq(names));
 
     let mut w = Writer::v3(3, 0);
-    w.info(b"x", &[8], 0, 0)
-        .info(b"y", &[8], 0, 32)
-        .info(b"x", &[8], 0, 64);
+    w.info(b"x", &[8], 0, 0).info(b"y", &[8], 0, 32).info(b"x", &[8], 0, 64);
     refused(&w.data(96), "tensor \"x\" occurs twice (numbers 0 and 2)");
     let want = "the name of tensor 0 needs 9223372036854775808 bytes at byte 32, \
                 but the file ends after 20 more";
@@ -138,30 +125,18 @@ fn unusual_places_are_served_with_a_warning() {
     // Packed: a has 40 bytes, so b follows at 64.
     assert_eq!(read(&two(0, 64).data(96)).unwrap().warnings, [""; 0]);
     let file = read(&two(0, 128).data(160)).unwrap();
-    assert_eq!(
-        file.warnings,
-        ["gaps between tensors: 1, 64 bytes in all, the first before \"b\""]
-    );
+    assert_eq!(file.warnings, ["gaps between tensors: 1, 64 bytes in all, the first before \"b\""]);
     let file = read(&two(32, 96).data(128)).unwrap();
-    assert_eq!(
-        file.warnings,
-        ["gaps between tensors: 1, 32 bytes in all, the first before \"a\""]
-    );
+    assert_eq!(file.warnings, ["gaps between tensors: 1, 32 bytes in all, the first before \"a\""]);
     let file = read(&two(32, 0).data(96)).unwrap();
     let back = "tensors whose data lies before that of the tensor declared before: 1, \
                 the first is \"b\"";
     assert_eq!(file.warnings, [back,][..1].to_vec());
-    assert_eq!(
-        file.tensors.iter().map(|t| &*t.name).collect::<Vec<_>>(),
-        [b"b", b"a"]
-    );
+    assert_eq!(file.tensors.iter().map(|t| &*t.name).collect::<Vec<_>>(), [b"b", b"a"]);
     let file = read(&two(0, 64).data(100)).unwrap();
     assert_eq!(file.warnings, ["4 bytes after the last tensor"]);
     let file = read(&one(b"a", &[5], 0).data(20)).unwrap();
-    assert_eq!(
-        file.warnings,
-        ["the padding after the last tensor is missing (12 bytes)"]
-    );
+    assert_eq!(file.warnings, ["the padding after the last tensor is missing (12 bytes)"]);
 }
 
 #[test]
@@ -171,18 +146,9 @@ fn places_that_cannot_be_are_refused() {
         w.info(b"a", &[16], 0, first).info(b"b", &[8], 0, second);
         w
     };
-    refused(
-        &two(0, 65).data(128),
-        "tensor \"b\": offset 65 is not a multiple of the alignment 32",
-    );
-    refused(
-        &two(0, 32).data(128),
-        "tensors \"a\" and \"b\" overlap: bytes 0..64 and 32..64",
-    );
-    refused(
-        &two(32, 32).data(128),
-        "tensors \"a\" and \"b\" overlap: bytes 32..96 and 32..64",
-    );
+    refused(&two(0, 65).data(128), "tensor \"b\": offset 65 is not a multiple of the alignment 32");
+    refused(&two(0, 32).data(128), "tensors \"a\" and \"b\" overlap: bytes 0..64 and 32..64");
+    refused(&two(32, 32).data(128), "tensors \"a\" and \"b\" overlap: bytes 32..96 and 32..64");
     refused(
         &two(0, 1 << 63).data(128),
         "tensor \"b\": bytes 9223372036854775904..9223372036854775936 lie past the end of the \
@@ -199,10 +165,7 @@ fn places_that_cannot_be_are_refused() {
          from tensor \"b\" on",
     );
     let mut w = two(0, 64);
-    refused(
-        &w,
-        "the data section starts at byte 96 (alignment 32), but the file ends at byte 90",
-    );
+    refused(&w, "the data section starts at byte 96 (alignment 32), but the file ends at byte 90");
     refused(
         w.raw(&[0]),
         "the data section starts at byte 96 (alignment 32), but the file ends at byte 91",
@@ -212,9 +175,7 @@ fn places_that_cannot_be_are_refused() {
 #[test]
 fn tensors_without_bytes_share_a_place() {
     let mut w = Writer::v3(4, 0);
-    w.info(b"z1", &[0], 0, 0)
-        .info(b"a", &[8], 0, 0)
-        .info(b"z2", &[0], 0, 32);
+    w.info(b"z1", &[0], 0, 0).info(b"a", &[8], 0, 0).info(b"z2", &[0], 0, 32);
     w.info(b"z3", &[4, 0], 0, 32);
     let file = read(&w.data(32)).unwrap();
     let places: Vec<_> = list(&file).into_iter().map(|t| (t.0, t.2, t.3)).collect();
