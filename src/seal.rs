@@ -77,6 +77,16 @@ pub enum SealError {
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
     ChunkSize(u64),
+    /// Chunks so small that the seal would be too long to be read.
+    #[error(
+        "a seal of {chunks} chunks of {chunk_bytes} bytes would be too long: choose a larger --chunk-size"
+    )]
+    TooLong {
+        /// Number of chunks.
+        chunks: u64,
+        /// Bytes per chunk.
+        chunk_bytes: u64,
+    },
     /// The source could not be read, or changed meanwhile.
     #[error(transparent)]
     Source(#[from] SourceError),

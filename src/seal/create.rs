@@ -5,9 +5,10 @@ use super::grid::{DEFAULT_CHUNK, Grid, Part, Piece, is_chunk_size};
 use super::hex::crc_hex;
 use super::ordered::in_order;
 use super::place::{self, Draft, beside, cache_home, cached_in, exists};
+use super::read::MAX_LEN;
 use super::sums::{Sums, crc_of, sha256_of, sum_piece};
 use super::write::Writer;
-use super::{Seal, SealError};
+use super::{Seal, SealError, table_len};
 use crate::model::Model;
 use crate::source::Source;
 use std::hash::{BuildHasher, RandomState};
@@ -105,13 +106,17 @@ pub(super) fn create_in(
             return keep(path, model, sources);
         }
     }
+    let grid = Grid::new(model, options.chunk_bytes);
+    if table_len(grid.chunks()) > MAX_LEN / 2 {
+        let (chunks, chunk_bytes) = (grid.chunks(), options.chunk_bytes);
+        return Err(SealError::TooLong { chunks, chunk_bytes });
+    }
     let (draft, path) = open_draft(entry, in_cache, options)?;
     let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
 
     for source in sources {
         source.check_unchanged()?;
     }
-    let grid = Grid::new(model, options.chunk_bytes);
     let mut writer = Writer::begin(draft.file(), model, sources, &grid, options.sha256)
         .map_err(|e| fail("write", e))?;
     let maker = Maker::new(model, sources, &grid, options.sha256);

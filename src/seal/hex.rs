@@ -21,17 +21,29 @@ pub fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     if text.len() != 2 * N {
         return None;
     }
-    let digit = |b: u8| match b {
-        b'0'..=b'9' => Some(b - b'0'),
-        b'a'..=b'f' => Some(b - b'a' + 10),
-        _ => None,
-    };
     let mut bytes = [0; N];
+    let mut bad = 0;
     for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
+        bad |= high | low;
+        *byte = high << 4 | low & 15;
+    }
+    if bad > 15 {
+        return None;
     }
     Some(bytes)
 }
+
+/// What each character is worth; more than 15 for what is no digit.
+static VALUES: [u8; 256] = {
+    let mut values = [0xFF; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
 
 /// Any bytes as hexadecimal digits, of any even number.
 pub(super) fn bytes_from_hex(text: &[u8]) -> Option<Vec<u8>> {

@@ -10,6 +10,8 @@
 use crate::bytes::ReadAt;
 use sha2::{Digest, Sha256};
 use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 /// Bytes read at a time.
 const BUFFER: usize = 256 << 10;
@@ -47,9 +49,29 @@ pub(super) struct Lexer<'a> {
     /// Offset in the file of `buffer[0]`.
     base: u64,
     at: usize,
-    hash: Option<Sha256>,
-    /// In the buffer, what was hashed already.
+    hash: Option<Hashing>,
+    /// In the buffer, where the bytes to be hashed begin.
     hashed: usize,
+}
+
+/// A SHA-256 that a thread of its own computes, since it takes as long as the reading.
+struct Hashing {
+    send: SyncSender<(Vec<u8>, usize)>,
+    done: JoinHandle<[u8; 32]>,
+}
+
+impl Hashing {
+    fn start() -> io::Result<Hashing> {
+        let (send, receive) = sync_channel::<(Vec<u8>, usize)>(2);
+        let done = std::thread::Builder::new().name("seal-hash".to_owned()).spawn(move || {
+            let mut hash = Sha256::new();
+            for (bytes, from) in receive {
+                hash.update(&bytes[from..]);
+            }
+            hash.finalize().into()
+        })?;
+        Ok(Hashing { send, done })
+    }
 }
 
 impl<'a> Lexer<'a> {
@@ -67,25 +89,34 @@ impl<'a> Lexer<'a> {
     }
 
     /// Starts hashing with the next byte.
-    pub(super) fn hash_from_here(&mut self) {
-        self.hash = Some(Sha256::new());
+    pub(super) fn hash_from_here(&mut self) -> Result<()> {
+        self.hash = Some(Hashing::start().map_err(LexError::Io)?);
         self.hashed = self.at;
+        Ok(())
     }
 
     /// SHA-256 of everything since [`Lexer::hash_from_here`].
-    pub(super) fn hash_to_here(&mut self) -> [u8; 32] {
-        let mut hash = self.hash.take().unwrap_or_default();
-        hash.update(&self.buffer[self.hashed.min(self.at)..self.at]);
-        hash.finalize().into()
+    pub(super) fn hash_to_here(&mut self) -> Result<[u8; 32]> {
+        let lost = || LexError::Io(io::Error::other("the hashing thread is gone"));
+        let Some(Hashing { send, done }) = self.hash.take() else {
+            return Err(lost());
+        };
+        let rest = self.buffer[self.hashed..self.at].to_vec();
+        send.send((rest, 0)).map_err(|_| lost())?;
+        drop(send);
+        done.join().map_err(|_| lost())
     }
 
     /// Replaces the used-up buffer. False at the end.
     #[cold]
     fn refill(&mut self) -> Result<bool> {
-        if let Some(hash) = &mut self.hash {
-            hash.update(&self.buffer[self.hashed.min(self.at)..self.at]);
-        }
         self.base += self.at as u64;
+        if let Some(hash) = &self.hash {
+            // It gets this buffer, and we a new one.
+            let used = std::mem::take(&mut self.buffer);
+            let lost = |_| LexError::Io(io::Error::other("the hashing thread is gone"));
+            hash.send.send((used, self.hashed)).map_err(lost)?;
+        }
         (self.at, self.hashed) = (0, 0);
         let left = self.from.len().saturating_sub(self.base);
         self.buffer.resize(left.min(BUFFER as u64) as usize, 0);
@@ -220,7 +251,7 @@ impl<'a> Lexer<'a> {
                 return self.unexpected("the end of a string");
             }
             let rest = &self.buffer[self.at..];
-            let plain = rest.iter().position(|&b| is_special(b)).unwrap_or(rest.len());
+            let plain = plain_prefix(rest);
             if out.len() + plain > limit {
                 return self.unexpected("a shorter string");
             }
@@ -374,6 +405,28 @@ impl<'a> Lexer<'a> {
     }
 }
 
+/// Bytes before the first that is special in a string.
+fn plain_prefix(bytes: &[u8]) -> usize {
+    // Eight at a time: a byte's top bit is set where it underflows, which is exact up to
+    // and including the first that does ("Bit Twiddling Hacks", haszero and hasless).
+    const ONES: u64 = u64::MAX / 255;
+    const TOPS: u64 = ONES << 7;
+    let zeros = |x: u64| x.wrapping_sub(ONES) & !x;
+    let (blocks, rest) = bytes.as_chunks::<8>();
+    for (number, block) in blocks.iter().enumerate() {
+        let x = u64::from_le_bytes(*block);
+        let low = x.wrapping_sub(ONES * 0x20) & !x;
+        let special =
+            (low | zeros(x ^ (ONES * u64::from(b'"'))) | zeros(x ^ (ONES * u64::from(b'\\'))))
+                & TOPS;
+        if special != 0 {
+            return number * 8 + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let there = rest.iter().position(|&b| is_special(b)).unwrap_or(rest.len());
+    bytes.len() - rest.len() + there
+}
+
 fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
@@ -445,6 +498,21 @@ mod tests {
     }
 
     #[test]
+    fn special_characters_are_found_wherever_they_are() {
+        for byte in 0..=255u8 {
+            for at in 0..20 {
+                let mut text = [b'a'; 20];
+                text[at] = byte;
+                let expected = text.iter().position(|&b| is_special(b)).unwrap_or(20);
+                assert_eq!(plain_prefix(&text), expected, "{byte} at {at}");
+                text[at / 2] = 0xFF;
+                let expected = text.iter().position(|&b| is_special(b)).unwrap_or(20);
+                assert_eq!(plain_prefix(&text), expected, "{byte} at {at}");
+            }
+        }
+    }
+
+    #[test]
     fn nesting_has_an_end() {
         assert!(skipped(format!("{}{}", "[".repeat(31), "]".repeat(31)).as_bytes()));
         assert!(!skipped("[".repeat(1_000_000).as_bytes()));
@@ -456,11 +524,11 @@ mod tests {
         let text = format!("{pad}\"{}\" ,", "Ab+/".repeat(100_000)).into_bytes();
         let mut lexer = Lexer::new(&text);
         lexer.token("").unwrap();
-        lexer.hash_from_here();
+        lexer.hash_from_here().unwrap();
         let place = lexer.base64().unwrap();
         assert_eq!((place.offset as usize, place.len), (BUFFER - 2, 400_000));
         let hash: [u8; 32] = Sha256::digest(&text[BUFFER - 3..text.len() - 2]).into();
-        assert_eq!(lexer.hash_to_here(), hash);
+        assert_eq!(lexer.hash_to_here().unwrap(), hash);
         assert!(Lexer::new(&b"\"ab-c\"".to_vec()).base64().is_err());
         assert!(Lexer::new(&b"\"abcd".to_vec()).base64().is_err());
     }

@@ -1,6 +1,6 @@
 //! From a seal file to a [`Seal`] that is known to describe an open model.
 
-use super::grid::{Grid, Part, Piece, is_chunk_size};
+use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
 use super::hex::{bytes_from_hex, from_hex, hex};
 use super::lexer::{LexError, Lexer, Place};
 use super::sums::crc_of;
@@ -9,8 +9,22 @@ use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
 use std::path::Path;
 
-/// Longest seal that is read, bytes: that of a model of 10 TB at the default chunk size.
-const MAX_LEN: u64 = 1 << 30;
+/// Longest seal that is read or written, bytes: that of a model of 10 TB at the default
+/// chunk size.
+pub(super) const MAX_LEN: u64 = 1 << 30;
+
+/// The longest that a seal of `model` can be, bytes: the smallest chunks, names escaped in
+/// the longest way, and spacing for people.
+fn longest(model: &Model) -> u64 {
+    let bytes: u64 = model.shards.iter().map(|s| s.len).sum();
+    let entries: u64 = model
+        .tensors
+        .iter()
+        .map(|t| 4096 + 16 * t.name.len() as u64 + 64 * t.shape.len() as u64)
+        .sum();
+    let tables = 8 * (bytes / MIN_CHUNK);
+    ((1 << 20) + 8192 * model.shards.len() as u64 + entries + tables).min(MAX_LEN)
+}
 
 /// What is wrong with a seal; kept until its own hash was checked, which comes first.
 enum Trouble {
@@ -85,14 +99,15 @@ impl Seal {
             }
             opened => opened?,
         };
-        if file.len() > MAX_LEN {
-            return Err(invalid(format!("{} bytes, more than {MAX_LEN}", file.len())));
+        let most = longest(model);
+        if file.len() > most {
+            return Err(invalid(format!("it has {} bytes, more than {most}", file.len())));
         }
-        let longest = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
+        let longest_name = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
         let mut reader = Reader {
             model,
             sources,
-            limit: 4096 + 3 * longest,
+            limit: 4096 + 3 * longest_name,
             trouble: None,
             grid: None,
             tables: Vec::new(),
@@ -207,9 +222,9 @@ impl Reader<'_> {
                 }
                 b"body" => {
                     self.once("body");
-                    lexer.hash_from_here();
+                    lexer.hash_from_here()?;
                     self.body(lexer)?;
-                    found = Some(lexer.hash_to_here());
+                    found = Some(lexer.hash_to_here()?);
                 }
                 _ => lexer.skip()?,
             }

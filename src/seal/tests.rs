@@ -3,6 +3,7 @@
 
 use super::create::create_in;
 use super::grid::tests::model;
+use super::place::exists;
 use super::*;
 use crate::model::Model;
 use crate::source::IoMode;
@@ -333,7 +334,8 @@ fn an_untouched_seal_in_other_spacing_is_still_the_seal() {
 /// Somebody edits a field and makes the hash right again.
 #[test]
 fn every_edited_field_is_refused() {
-    let edits: &[(&str, &dyn Fn(&mut Value))] = &[
+    type Edit = (&'static str, &'static dyn Fn(&mut Value));
+    let edits: &[Edit] = &[
         ("chunk size", &|b| b["chunk"]["size"] = 8192.into()),
         ("chunk size", &|b| b["chunk"]["size"] = 5000.into()),
         ("algorithm", &|b| b["chunk"]["algorithm"] = "crc32c".into()),
@@ -415,6 +417,73 @@ fn the_same_seal_twice_is_the_same_text() {
     let first = text(case.seal());
     std::fs::remove_file(beside(&case.path(0))).unwrap();
     assert_eq!(text(case.seal()), first);
+}
+
+/// Names the directory of the case that a child process is to seal.
+const CHILD: &str = "WEIGHTFS_TEST_SEALING_CHILD";
+
+/// Runs only as a child of the next test.
+#[test]
+#[ignore = "never ends; run by a_killed_seal_leaves_the_old_one_or_none"]
+fn seals_for_ever() {
+    let Some(dir) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let entry = PathBuf::from(dir).join("file0");
+    let case = Case::new();
+    loop {
+        let sources = [entry.clone(), entry.with_file_name("file1")]
+            .map(|path| Source::open(&path, IoMode::Auto).unwrap());
+        let options = SealOptions { chunk_bytes: 4096, force: true, ..SealOptions::default() };
+        create_in(None, &case.model, &sources, &entry, &options, &|_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_seal_leaves_the_old_one_or_none() {
+    let mut seen = [0; 2];
+    for round in 0..40u64 {
+        let case = Case::new();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "seal::tests::seals_for_ever"])
+            .env(CHILD, case.dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(2000 + 1700 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let there = exists(&beside(&case.path(0)));
+        if there {
+            assert!(case.verify().unwrap().is_good());
+        }
+        seen[usize::from(there)] += 1;
+    }
+    assert!(seen[1] > 0, "no round came as far as a seal");
+}
+
+#[test]
+fn a_seal_beyond_all_measure_is_refused_unread() {
+    let case = Case::new();
+    let path = case.seal();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(900 << 20).unwrap();
+    let error = case.load().unwrap_err();
+    assert!(
+        error.is_mistrust() && error.to_string().contains("943718400 bytes, more than"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_seal_that_nobody_would_read_is_not_made() {
+    let case = Case::new();
+    let mut huge = case.model.clone();
+    huge.shards[0].len = 1 << 40;
+    let options = SealOptions { chunk_bytes: 4096, ..SealOptions::default() };
+    let sources = case.sources(IoMode::Auto);
+    let error = create_in(None, &huge, &sources, &case.path(0), &options, &|_| {}).unwrap_err();
+    assert!(error.to_string().contains("--chunk-size"), "{error}");
 }
 
 #[test]
