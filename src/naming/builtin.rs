@@ -219,8 +219,10 @@ impl<'f> Hf<'f> {
         let Some((heads, kv_heads)) = heads else {
             return self.keep(item, "cannot be cut: the metadata has no head counts", out);
         };
+        let Some(&rows) = item.shape.first() else {
+            return self.keep(item, "cannot be cut: it has no dimensions", out);
+        };
         let groups = u64::from(heads) + 2 * u64::from(kv_heads);
-        let rows = item.shape.first().copied().unwrap_or(0);
         let unit = rows / groups;
         let shapes = [heads, kv_heads, kv_heads].map(|heads| {
             let mut shape = item.shape.to_vec();

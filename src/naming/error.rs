@@ -88,9 +88,19 @@ impl MapError {
         MapError { map: map.into(), problems: Vec::new(), more: 0 }
     }
 
-    pub(super) fn push(&mut self, code: Code, place: Option<(usize, usize)>, text: String) {
+    pub(super) fn push(&mut self, code: Code, text: String) {
+        self.push_at(code, || None, text);
+    }
+
+    /// With its line and column; looking for them is work, done only for what is kept.
+    pub(super) fn push_at(
+        &mut self,
+        code: Code,
+        place: impl FnOnce() -> Option<(usize, usize)>,
+        text: String,
+    ) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(Problem { code, place, text });
+            self.problems.push(Problem { code, place: place(), text });
         } else {
             self.more += 1;
         }
@@ -193,7 +203,7 @@ mod tests {
     fn error(count: usize) -> MapError {
         let mut error = MapError::new("m.json");
         for i in 0..count {
-            error.push(Code::Target, (i == 0).then_some((2, 7)), format!("problem{i}."));
+            error.push_at(Code::Target, || (i == 0).then_some((2, 7)), format!("problem{i}."));
         }
         error
     }
