@@ -119,14 +119,20 @@ impl<'f> Hf<'f> {
         render(&known.target, numbers, 0, &mut self.buffer);
         let rows = item.shape.first().copied().unwrap_or(0);
         let transform = self.transform(op, layer, rows);
-        let flat = [elements(item.shape)];
-        let reshaped: Vec<u64> = match (op, item.shape) {
-            (Op::InsertOne, &[d, k]) => vec![d, 1, k],
-            (Op::LeadingOne, &[n]) => vec![1, n],
-            (Op::Flat | Op::FlatLogNegated, _) => flat.to_vec(),
-            (_, shape) => shape.to_vec(),
+        let (one, three);
+        let shape: &[u64] = match (op, item.shape) {
+            (Op::InsertOne, &[d, k]) => {
+                three = [d, 1, k];
+                &three
+            }
+            (Op::LeadingOne, &[n]) => {
+                one = [1, n];
+                &one
+            }
+            (Op::Flat | Op::FlatLogNegated, shape) => &[elements(shape)],
+            (_, shape) => shape,
         };
-        out.part(TABLE, item, &self.buffer, &reshaped, transform);
+        out.part(TABLE, item, &self.buffer, shape, transform);
     }
 
     /// What is to be undone in a tensor with so many rows.

@@ -5,6 +5,9 @@ use std::fmt;
 /// Problems that are kept; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
 
+/// Problems after which looking for more is no help to anybody.
+const MAX_COUNTED: usize = 10_000;
+
 /// Lines of a message on a terminal.
 const MAX_LINES: usize = 4;
 
@@ -119,6 +122,11 @@ impl MapError {
     /// Number of problems, kept or not.
     pub(super) fn count(&self) -> usize {
         self.problems.len() + self.more
+    }
+
+    /// Whether there are so many that the search may end.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.count() >= MAX_COUNTED
     }
 
     /// What is wrong, in the order found (the first hundred).

@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
                     each(self, &key, value);
                 }
             }
-            true
+            !self.problems.is_hopeless()
         });
         if done.is_none() {
             self.expected(what, raw);
@@ -159,6 +159,9 @@ impl<'t> Parser<'t> {
     fn pairs(&mut self, raw: Raw<'t>) {
         let text = self.text;
         let done = text.members(raw, |(at, key, value)| {
+            if self.problems.is_hopeless() {
+                return false;
+            }
             if self.pairs.len() >= MAX_PAIRS || self.list_names > MAX_PAIRS {
                 self.wrong(Code::Limit, at, format!("more than {MAX_PAIRS} pairs or names"));
                 return false;
