@@ -24,7 +24,7 @@ mod testing;
 mod transform;
 
 pub use catalog::{Catalog, Mounted};
-pub use document::{Row, map_rows, write_map_document};
+pub use document::{MapRow, map_rows, write_map_document};
 pub use error::{Code, MapError, Problem};
 pub use facts::{ArchFacts, PerLayer};
 pub use stem::{NAME_MAX, file_name, file_stem};

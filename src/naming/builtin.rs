@@ -119,14 +119,20 @@ impl<'f> Hf<'f> {
         render(&known.target, numbers, 0, &mut self.buffer);
         let rows = item.shape.first().copied().unwrap_or(0);
         let transform = self.transform(op, layer, rows);
-        let flat = [elements(item.shape)];
-        let reshaped: Vec<u64> = match (op, item.shape) {
-            (Op::InsertOne, &[d, k]) => vec![d, 1, k],
-            (Op::LeadingOne, &[n]) => vec![1, n],
-            (Op::Flat | Op::FlatLogNegated, _) => flat.to_vec(),
-            (_, shape) => shape.to_vec(),
+        let (one, three);
+        let shape: &[u64] = match (op, item.shape) {
+            (Op::InsertOne, &[d, k]) => {
+                three = [d, 1, k];
+                &three
+            }
+            (Op::LeadingOne, &[n]) => {
+                one = [1, n];
+                &one
+            }
+            (Op::Flat | Op::FlatLogNegated, shape) => &[elements(shape)],
+            (_, shape) => shape,
         };
-        out.part(TABLE, item, &self.buffer, &reshaped, transform);
+        out.part(TABLE, item, &self.buffer, shape, transform);
     }
 
     /// What is to be undone in a tensor with so many rows.
@@ -219,8 +225,10 @@ impl<'f> Hf<'f> {
         let Some((heads, kv_heads)) = heads else {
             return self.keep(item, "cannot be cut: the metadata has no head counts", out);
         };
+        let Some(&rows) = item.shape.first() else {
+            return self.keep(item, "cannot be cut: it has no dimensions", out);
+        };
         let groups = u64::from(heads) + 2 * u64::from(kv_heads);
-        let rows = item.shape.first().copied().unwrap_or(0);
         let unit = rows / groups;
         let shapes = [heads, kv_heads, kv_heads].map(|heads| {
             let mut shape = item.shape.to_vec();

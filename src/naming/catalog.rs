@@ -253,6 +253,9 @@ impl List {
             self.transforms.push(Transform::Unknown);
             self.transform_ids.insert(Transform::Unknown, 0);
         }
+        if let Some(at) = self.transforms.iter().take(4).position(|t| *t == transform) {
+            return u16::try_from(at).expect("below 4");
+        }
         if let Some(&id) = self.transform_ids.get(&transform) {
             return id;
         }

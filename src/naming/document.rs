@@ -2,18 +2,20 @@
 //!
 //! `weightfs map --json` is a map file (contract 3.4) that `map=FILE` reads back to the same
 //! names and slices. Names that are not UTF-8 cannot stand in JSON: they are left out, and
-//! the file's `"unmapped": "keep"` keeps them. Fused tensors that were cut unevenly have a list
-//! of `{"name", "shape"}`.
+//! the file's `"unmapped": "keep"` keeps them. Beyond contract 3.4, a list may hold null for a
+//! slice that is not shown, and fused tensors that were cut unevenly have a list of
+//! `{"name", "shape"}`.
 
 use super::{Catalog, Mounted};
-use crate::model::{Model, Tensor};
+use crate::model::{Model, Tensor, elements};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
 /// One line of the table that `weightfs map` prints.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub struct MapRow<'a> {
     /// The stored tensor.
     pub stored: &'a Tensor,
     /// What it became; `None`: not shown.
@@ -23,11 +25,11 @@ pub struct Row<'a> {
 }
 
 /// The map in tensor order, a line for each mounted tensor and for each that is not shown.
-pub fn map_rows<'a>(model: &'a Model, catalog: &'a Catalog) -> impl Iterator<Item = Row<'a>> {
+pub fn map_rows<'a>(model: &'a Model, catalog: &'a Catalog) -> impl Iterator<Item = MapRow<'a>> {
     (0u32..).zip(&model.tensors).flat_map(move |(source, stored)| {
         let targets = catalog.targets(model, source);
         let (from, count) = (targets.start, targets.len());
-        (0..count.max(1)).map(move |i| Row {
+        (0..count.max(1)).map(move |i| MapRow {
             stored,
             mounted: (count > 0).then(|| catalog.get(model, from + i)),
             part: (i, count),
@@ -78,47 +80,93 @@ struct Parts<'a> {
     range: Range<usize>,
 }
 
-impl Parts<'_> {
-    fn name(mounted: &Mounted<'_>) -> String {
-        String::from_utf8_lossy(mounted.name).into_owned()
-    }
-
-    /// Whether each part is one index of the first dimension.
-    fn is_plain_split(&self) -> bool {
-        self.stored.shape.first() == Some(&(self.range.len() as u64))
-            && self.range.clone().all(|i| {
-                let part = self.catalog.get(self.model, i);
-                part.shape == &self.stored.shape[1..]
-            })
-    }
+/// A slice with its shape; without a name it is not shown.
+#[derive(serde::Serialize)]
+struct Shaped<'a> {
+    name: Option<Cow<'a, str>>,
+    shape: &'a [u64],
 }
 
-impl Serialize for Parts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let plain = self.stored.shape.len() > 1 && self.is_plain_split();
-        match self.range.len() {
-            0 => return serializer.serialize_none(),
-            1 if !plain => {
-                let only = self.catalog.get(self.model, self.range.start);
-                return serializer.serialize_str(&Self::name(&only));
+impl Parts<'_> {
+    fn iter(&self) -> impl Iterator<Item = Mounted<'_>> {
+        self.range.clone().map(|i| self.catalog.get(self.model, i))
+    }
+
+    /// Bytes of one index of the first dimension, when each part is one such index.
+    fn plain_slice(&self) -> Option<u64> {
+        let [count, rest @ ..] = &*self.stored.shape else {
+            return None;
+        };
+        let bytes = self.stored.dtype.nbytes(elements(rest))?;
+        let complete = self.range.len() as u64 == *count;
+        let plain = !rest.is_empty()
+            && (complete || bytes > 0)
+            && self.iter().all(|part| part.shape == rest && part.extent.len == bytes);
+        plain.then_some(bytes)
+    }
+
+    /// Names in the order of the slices, null where one is not shown.
+    fn plain<S: Serializer>(&self, bytes: u64, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        let mut next = 0;
+        for part in self.iter() {
+            let from = part.extent.offset - self.stored.extent.offset;
+            while next < from {
+                list.serialize_element(&())?;
+                next += bytes;
             }
-            _ => {}
+            list.serialize_element(&text(part.name))?;
+            next += bytes;
         }
-        let mut list = serializer.serialize_seq(Some(self.range.len()))?;
-        for i in self.range.clone() {
-            let part = self.catalog.get(self.model, i);
-            if plain {
-                list.serialize_element(&Self::name(&part))?;
-            } else {
-                list.serialize_element(&Shaped { name: Self::name(&part), shape: part.shape })?;
+        while next < self.stored.extent.len {
+            list.serialize_element(&())?;
+            next += bytes;
+        }
+        list.end()
+    }
+
+    /// Slices with their shapes; what is not shown between them as rows of elements.
+    fn shaped<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        let mut next = 0;
+        let block = self.stored.dtype.block();
+        let hidden = |from: u64, to: u64| (to - from) / block.bytes * block.elements;
+        for part in self.iter() {
+            let from = part.extent.offset - self.stored.extent.offset;
+            if next < from {
+                let shape = &[hidden(next, from)];
+                list.serialize_element(&Shaped { name: None, shape })?;
             }
+            list.serialize_element(&Shaped { name: Some(text(part.name)), shape: part.shape })?;
+            next = from + part.extent.len;
+        }
+        if next < self.stored.extent.len {
+            let shape = &[hidden(next, self.stored.extent.len)];
+            list.serialize_element(&Shaped { name: None, shape })?;
         }
         list.end()
     }
 }
 
-#[derive(serde::Serialize)]
-struct Shaped<'a> {
-    name: String,
-    shape: &'a [u64],
+/// Mounted names differ from UTF-8 only where they are stored names, which are left out.
+fn text(name: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(name)
+}
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.range.is_empty() {
+            return serializer.serialize_none();
+        }
+        if let Some(bytes) = self.plain_slice() {
+            return self.plain(bytes, serializer);
+        }
+        let mut parts = self.iter();
+        match (parts.next(), parts.next()) {
+            (Some(only), None) if only.extent.len == self.stored.extent.len => {
+                serializer.serialize_str(&text(only.name))
+            }
+            _ => self.shaped(serializer),
+        }
+    }
 }

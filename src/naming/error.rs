@@ -5,6 +5,9 @@ use std::fmt;
 /// Problems that are kept; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
 
+/// Problems after which looking for more is no help to anybody.
+const MAX_COUNTED: usize = 10_000;
+
 /// Lines of a message on a terminal.
 const MAX_LINES: usize = 4;
 
@@ -88,9 +91,19 @@ impl MapError {
         MapError { map: map.into(), problems: Vec::new(), more: 0 }
     }
 
-    pub(super) fn push(&mut self, code: Code, place: Option<(usize, usize)>, text: String) {
+    pub(super) fn push(&mut self, code: Code, text: String) {
+        self.push_at(code, || None, text);
+    }
+
+    /// With its line and column; looking for them is work, done only for what is kept.
+    pub(super) fn push_at(
+        &mut self,
+        code: Code,
+        place: impl FnOnce() -> Option<(usize, usize)>,
+        text: String,
+    ) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(Problem { code, place, text });
+            self.problems.push(Problem { code, place: place(), text });
         } else {
             self.more += 1;
         }
@@ -109,6 +122,11 @@ impl MapError {
     /// Number of problems, kept or not.
     pub(super) fn count(&self) -> usize {
         self.problems.len() + self.more
+    }
+
+    /// Whether there are so many that the search may end.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.count() >= MAX_COUNTED
     }
 
     /// What is wrong, in the order found (the first hundred).
@@ -193,7 +211,7 @@ mod tests {
     fn error(count: usize) -> MapError {
         let mut error = MapError::new("m.json");
         for i in 0..count {
-            error.push(Code::Target, (i == 0).then_some((2, 7)), format!("problem{i}."));
+            error.push_at(Code::Target, || (i == 0).then_some((2, 7)), format!("problem{i}."));
         }
         error
     }

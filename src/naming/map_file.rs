@@ -34,8 +34,10 @@ const LONGEST_SUFFIX: usize = 5;
 const MATCH_TIME: Duration = Duration::from_secs(3);
 const MATCH_TIME_PER_NAME: Duration = Duration::from_micros(50);
 
-/// Attempts between two looks at the clock.
-const ATTEMPTS_PER_LOOK: u32 = 64;
+/// Bytes of names matched between two looks at the clock, each attempt counting as
+/// [`ATTEMPT`] more: the slowest pattern takes milliseconds for that many.
+const WORK_PER_LOOK: usize = 4096;
+const ATTEMPT: usize = 32;
 
 /// The name came from `pairs`; rule `n` (from 0) is `FIRST_RULE + n`.
 const PAIRS: RuleId = 1;
@@ -58,13 +60,14 @@ enum Target<'t> {
     Drop,
 }
 
-/// One item of a list: a name, and a shape where it is not one index of dimension 0.
+/// One item of a list: a name (null: not shown), and a shape where it is not one index of
+/// dimension 0.
 ///
-/// Shapes are what `map --json` writes for fused tensors that are cut unevenly; each item is
-/// then `{"name": ..., "shape": [...]}`.
+/// Nulls and shapes are what `map --json` writes for slices that are not shown and for fused
+/// tensors that are cut unevenly; each item is then `{"name": ..., "shape": [...]}`.
 #[derive(Debug)]
 struct Slice<'t> {
-    name: Cow<'t, str>,
+    name: Option<Cow<'t, str>>,
     shape: Option<Box<[u64]>>,
 }
 
@@ -103,13 +106,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, MapError> {
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     match read {
-        Err(e) => problems.push(Code::Read, None, format!("cannot read the map file: {e}")),
+        Err(e) => problems.push(Code::Read, format!("cannot read the map file: {e}")),
         Ok(_) if text.len() as u64 > MAX_FILE => {
-            problems.push(
-                Code::Limit,
-                None,
-                format!("the map file has more than {MAX_FILE} bytes"),
-            );
+            problems.push(Code::Limit, format!("the map file has more than {MAX_FILE} bytes"));
         }
         Ok(_) => return Ok(text),
     }
@@ -150,9 +149,9 @@ impl MapFile<'_> {
                 Target::Drop => out.drop(item),
                 Target::Split(slices) => {
                     if let Err(why) = split_pair(item, slices, out) {
-                        let place = self.text.place(pair.at as usize);
-                        let text = format!("{} (pairs): {why}", show(item.name));
-                        out.problems.push(Code::Split, Some(place), text);
+                        let (text, at) = (self.text, pair.at as usize);
+                        let words = format!("{} (pairs): {why}", show(item.name));
+                        out.problems.push_at(Code::Split, || Some(text.place(at)), words);
                     }
                 }
             }
@@ -163,7 +162,7 @@ impl MapFile<'_> {
                 continue;
             };
             self.rules[number].fired = true;
-            let place = self.rules[number].at;
+            let at = self.rules[number].at;
             let buffer = &mut self.buffer;
             let id = FIRST_RULE + u32::try_from(number).expect("rules are few");
             let wrong = match &self.rules[number].rule.action {
@@ -190,7 +189,7 @@ impl MapFile<'_> {
             };
             if let Err((code, text)) = wrong {
                 let text = format!("rule {}: {text}", number + 1);
-                out.problems.push(code, Some(self.text.place(place)), text);
+                out.problems.push_at(code, || Some(self.text.place(at)), text);
             }
             return;
         }
@@ -213,16 +212,16 @@ impl MapFile<'_> {
         name: &'n [u8],
         problems: &mut MapError,
     ) -> Option<super::rules::Slots<'n>> {
-        if self.clock.is_over(problems) {
+        if self.clock.is_over(name.len(), problems) {
             return None;
         }
         match self.rules[number].rule.matches(name) {
             Ok(slots) => slots,
             Err(_) => {
-                let place = self.text.place(self.rules[number].at);
-                let text =
+                let (text, at) = (self.text, self.rules[number].at);
+                let words =
                     format!("rule {}: too ambiguous for the name {}", number + 1, show(name));
-                problems.push(Code::Limit, Some(place), text);
+                problems.push_at(Code::Limit, || Some(text.place(at)), words);
                 None
             }
         }
@@ -280,7 +279,7 @@ impl Stage for MapFile<'_> {
         if self.uncovered_count > 0 {
             let listed = self.uncovered.iter().map(|n| &**n);
             let listed = show_list(listed, self.uncovered_count, usize::MAX);
-            problems.push(Code::Unmapped, None, format!("no pair or rule for {listed}"));
+            problems.push(Code::Unmapped, format!("no pair or rule for {listed}"));
         }
         let mut found = Vec::new();
         self.warn_idle(names, problems, &mut found);
@@ -319,7 +318,7 @@ fn split_pair(item: &Mounted<'_>, slices: &[Slice<'_>], out: &mut Out<'_>) -> Re
         ));
     }
     for slice in slices {
-        out.part(PAIRS, item, slice.name.as_bytes(), &item.shape[1..], Transform::None);
+        place_slice(item, slice, &item.shape[1..], out);
     }
     Ok(())
 }
@@ -352,9 +351,17 @@ fn split_by_shapes(
     }
     for slice in slices {
         let shape = slice.shape.as_deref().unwrap_or_default();
-        out.part(PAIRS, item, slice.name.as_bytes(), shape, Transform::None);
+        place_slice(item, slice, shape, out);
     }
     Ok(())
+}
+
+/// The next slice of a list: shown or passed over.
+fn place_slice(item: &Mounted<'_>, slice: &Slice<'_>, shape: &[u64], out: &mut Out<'_>) {
+    match &slice.name {
+        Some(name) => out.part(PAIRS, item, name.as_bytes(), shape, Transform::None),
+        None => out.skip(item, shape),
+    }
 }
 
 /// The time that matching may take.
@@ -362,26 +369,27 @@ fn split_by_shapes(
 struct Clock {
     start: Instant,
     names: u32,
-    attempts: u32,
+    work: usize,
     over: bool,
 }
 
 impl Clock {
     fn new() -> Clock {
-        Clock { start: Instant::now(), names: 0, attempts: 0, over: false }
+        Clock { start: Instant::now(), names: 0, work: 0, over: false }
     }
 
-    /// Whether the time is up; says so once.
-    fn is_over(&mut self, problems: &mut MapError) -> bool {
-        self.attempts = self.attempts.wrapping_add(1);
-        if self.over || !self.attempts.is_multiple_of(ATTEMPTS_PER_LOOK) {
+    /// Whether the time is up before a name of `len` bytes is tried; says so once.
+    fn is_over(&mut self, len: usize, problems: &mut MapError) -> bool {
+        self.work += len.saturating_add(ATTEMPT);
+        if self.over || self.work < WORK_PER_LOOK {
             return self.over;
         }
+        self.work = 0;
         let limit = MATCH_TIME + MATCH_TIME_PER_NAME * self.names;
         if self.start.elapsed() > limit {
             self.over = true;
             let text = format!("the rules took more than {} seconds", limit.as_secs());
-            problems.push(Code::Limit, None, text);
+            problems.push(Code::Limit, text);
         }
         self.over
     }

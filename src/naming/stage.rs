@@ -92,10 +92,15 @@ impl<'m> Out<'m> {
                 show(item.name),
                 self.limit
             );
-            self.problems.push(Code::Limit, None, text);
+            self.problems.push(Code::Limit, text);
             return;
         }
         self.origins.push((rule, self.item));
+        self.skip(item, shape);
+    }
+
+    /// Passes over the bytes that a part of this shape has.
+    pub(super) fn skip(&mut self, item: &Mounted<'_>, shape: &[u64]) {
         self.from += part_bytes(item, shape).unwrap_or(0);
     }
 }
@@ -198,7 +203,12 @@ fn run(
     for (index, item) in names.iter().enumerate() {
         out.item = index_u32(index);
         out.from = 0;
+        let before = (out.list.len(), out.dropped_count);
         stage.apply(&item, &mut out);
+        if (out.list.len(), out.dropped_count) == before {
+            // Cut into no slices at all, since its first dimension is 0.
+            out.drop(&item);
+        }
         if out.full {
             break;
         }
@@ -231,10 +241,13 @@ fn report_collisions(stage: &dyn Stage, names: Names<'_>, out: &mut Out<'_>) {
     });
     for (first, others) in met {
         const MAX_SOURCES: usize = 8;
-        let sources: Vec<String> = std::iter::once(first)
-            .chain(others.iter().copied())
+        // What a rule brought here before what was here: the message reads as cause and effect.
+        let mut all: Vec<u32> = std::iter::once(first).chain(others.iter().copied()).collect();
+        all.sort_by_key(|&i| out.origins[i as usize].0 == KEPT);
+        let sources: Vec<String> = all
+            .iter()
             .take(MAX_SOURCES)
-            .map(|i| {
+            .map(|&i| {
                 let (rule, item) = out.origins[i as usize];
                 let source = show(names.get(item as usize).name);
                 match rule {
@@ -243,12 +256,12 @@ fn report_collisions(stage: &dyn Stage, names: Names<'_>, out: &mut Out<'_>) {
                 }
             })
             .collect();
-        let more = match (others.len() + 1).saturating_sub(MAX_SOURCES) {
+        let more = match all.len().saturating_sub(MAX_SOURCES) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         let text = format!("{} <- {}{more}", show(&name(first)), sources.join(", "));
-        out.problems.push(Code::Collision, None, text);
+        out.problems.push(Code::Collision, text);
     }
 }
 

@@ -96,9 +96,9 @@ const fn is_special(byte: u8) -> bool {
 
 /// Whether the encoding changes nothing (a length over 255 apart).
 fn stays(name: &[u8]) -> bool {
-    !name.is_empty()
-        && !name.iter().copied().any(is_special)
-        && (name.is_ascii() || std::str::from_utf8(name).is_ok())
+    // Without an early exit the scan becomes vector instructions; names rarely have specials.
+    let special = name.iter().fold(false, |found, &byte| found | is_special(byte));
+    !name.is_empty() && !special && (name.is_ascii() || std::str::from_utf8(name).is_ok())
 }
 
 /// One character as it is, or one byte that is escaped.

@@ -173,6 +173,37 @@ fn fused_qkv_comes_apart_where_a_family_has_three() {
 }
 
 #[test]
+fn shapes_that_no_converter_writes_are_kept_or_renamed_but_never_panic() {
+    let model = floats(&[
+        ("blk.0.attn_qkv.weight", &[]),
+        ("blk.1.attn_qkv.weight", &[0, 8]),
+        ("blk.0.attn_q.weight", &[]),
+        ("blk.0.ffn_up_exps.weight", &[0, 4, 8]),
+        ("blk.1.ffn_up_exps.weight", &[]),
+        ("blk.0.ffn_gate_up_exps.weight", &[2, 4]),
+        ("blk.1.ffn_gate_up_exps.weight", &[4]),
+    ]);
+    let catalog = hf(&model, &facts("llama", 4, 2));
+    assert_eq!(
+        names(&model, &catalog),
+        [
+            "blk.0.attn_qkv.weight",
+            "blk.1.attn_qkv.weight",
+            "model.layers.0.self_attn.q_proj.weight",
+            "blk.1.ffn_up_exps.weight",
+            "model.layers.0.block_sparse_moe.experts.0.w1.weight",
+            "model.layers.0.block_sparse_moe.experts.0.w3.weight",
+            "model.layers.0.block_sparse_moe.experts.1.w1.weight",
+            "model.layers.0.block_sparse_moe.experts.1.w3.weight",
+            "blk.1.ffn_gate_up_exps.weight",
+        ]
+    );
+    assert!(has_warning(&catalog, &["not shown: blk.0.ffn_up_exps.weight"]));
+    let mamba = floats(&[("blk.0.ssm_conv1d.weight", &[]), ("blk.0.ssm_a", &[])]);
+    assert_eq!(hf(&mamba, &facts("mamba2", 0, 0)).get(&mamba, 0).shape, [0u64; 0]);
+}
+
+#[test]
 fn shapes_change_where_only_the_header_differs() {
     let model = floats(&[("blk.0.ffn_gate_inp_shexp.weight", &[8])]);
     assert_eq!(hf(&model, &facts("qwen2moe", 4, 4)).get(&model, 0).shape, [1, 8]);
@@ -286,8 +317,8 @@ fn a_stored_name_that_is_a_target_collides() {
     let error = Catalog::build(&model, &facts("llama", 2, 2), &[MapSpec::Hf]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "map hf: E_COLLISION model.norm.weight <- model.norm.weight (kept), \
-         output_norm.weight (table of llama)"
+        "map hf: E_COLLISION model.norm.weight <- output_norm.weight (table of llama), \
+         model.norm.weight (kept)"
     );
 }
 

@@ -39,7 +39,7 @@ impl<'t> MapFile<'t> {
         let (text, root) = match Text::parse(text) {
             Ok(parsed) => parsed,
             Err((place, words)) => {
-                problems.push(Code::Json, Some(place), words);
+                problems.push_at(Code::Json, || Some(place), words);
                 return Err(problems);
             }
         };
@@ -70,8 +70,8 @@ impl<'t> MapFile<'t> {
 
 impl<'t> Parser<'t> {
     fn wrong(&mut self, code: Code, at: usize, text: impl Into<String>) {
-        let place = self.text.place(at);
-        self.problems.push(code, Some(place), text.into());
+        let places = self.text;
+        self.problems.push_at(code, || Some(places.place(at)), text.into());
     }
 
     /// The value is not of the kind that belongs here.
@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
                     each(self, &key, value);
                 }
             }
-            true
+            !self.problems.is_hopeless()
         });
         if done.is_none() {
             self.expected(what, raw);
@@ -159,6 +159,9 @@ impl<'t> Parser<'t> {
     fn pairs(&mut self, raw: Raw<'t>) {
         let text = self.text;
         let done = text.members(raw, |(at, key, value)| {
+            if self.problems.is_hopeless() {
+                return false;
+            }
             if self.pairs.len() >= MAX_PAIRS || self.list_names > MAX_PAIRS {
                 self.wrong(Code::Limit, at, format!("more than {MAX_PAIRS} pairs or names"));
                 return false;
@@ -221,17 +224,22 @@ impl<'t> Parser<'t> {
 
     /// One item of a list: a name, or `{"name": ..., "shape": [...]}`.
     fn slice(&mut self, source: &str, item: Raw<'t>) -> Option<Slice<'t>> {
+        if item.get() == "null" {
+            return Some(Slice { name: None, shape: None });
+        }
         if !item.get().starts_with('{') {
             let name = self.string("a name", item)?;
             self.check(source, &name, item);
-            return Some(Slice { name, shape: None });
+            return Some(Slice { name: Some(name), shape: None });
         }
         let (mut name, mut shape) = (None, None);
         self.object("a slice", &["name", "shape"], item, |this, key, value| match key {
             "name" => {
-                name = this.string("a name", value);
-                if let Some(name) = &name {
-                    this.check(source, name, value);
+                if value.get() == "null" {
+                    name = Some(None);
+                } else if let Some(text) = this.string("a name", value) {
+                    this.check(source, &text, value);
+                    name = Some(Some(text));
                 }
             }
             _ => match serde_json::from_str::<Vec<u64>>(value.get()) {
