@@ -10,7 +10,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{self, ForkResult, Pid};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Which of the two processes we are after [`detach`].
 pub(crate) enum Side {
@@ -109,6 +109,22 @@ fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     super::preflight::status_mask(&status, "SigIgn")
         .is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
+}
+
+/// Closes what else was open when we were started, except `kept` and the waiting parent's pipe: a
+/// daemon must not keep the locks and pipes of the shell that it came from. For a new daemon,
+/// before it opens anything.
+pub(crate) fn close_inherited(waiter: &Waiter, kept: Option<RawFd>) {
+    let ours = [Some(waiter.0.as_raw_fd()), kept];
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    // The listing's own descriptor is among them and closed by now: EBADF is no trouble.
+    for fd in open.into_iter().filter(|fd| *fd > 2 && !ours.contains(&Some(*fd))) {
+        let _ = nix::unistd::close(fd);
+    }
 }
 
 /// Takes over a file descriptor that whoever started us opened for us, given by its number.

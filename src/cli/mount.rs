@@ -17,6 +17,7 @@ use std::time::Duration;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted, Unmounter};
 use weightfs::seal;
+use weightfs::store::Verify;
 
 /// How often an idle mount looks at the clock, at most.
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -142,11 +143,16 @@ fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
 fn warnings(opened: &Opened, model: &Path) -> Vec<String> {
     let name = model.display();
     let mut said = Vec::new();
-    if !opened.store.is_sealed() {
-        said.push(format!(
+    match (opened.store.is_sealed(), opened.verify) {
+        (true, Verify::Off) => said.push(format!("{name}: verify=off: nothing is checked")),
+        (true, _) => {}
+        (false, Verify::Off) => {
+            said.push(format!("{name} is not sealed, and verify=off: nothing is checked"));
+        }
+        (false, _) => said.push(format!(
             "{name} is not sealed: what a chunk holds when first read is trusted, later reads are \
              compared with it (weightfs seal {name} seals it)"
-        ));
+        )),
     }
     let all: Vec<&String> = opened
         .model

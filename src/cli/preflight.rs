@@ -16,19 +16,8 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// Fails where mounting is bound to fail, with the reason and the cure.
 pub(crate) fn check(allow_other: bool) -> Result<()> {
-    if let Err(error) = File::options().read(true).write(true).open(DEVICE) {
-        bail!("{}", device_cure(&error));
-    }
-    if may_mount() {
-        return Ok(());
-    }
-    if find_fusermount().is_none() {
-        bail!(
-            "fusermount3 is missing, without which only a process with CAP_SYS_ADMIN can mount\n\
-             on Debian and Ubuntu: apt install fuse3\n{IN_A_CONTAINER}\n{STILL_WORKS}"
-        );
-    }
-    if allow_other && !nix::unistd::getuid().is_root() {
+    let unaided = may_mount();
+    if allow_other && !unaided && !nix::unistd::getuid().is_root() {
         let config = std::fs::read_to_string(CONFIG).unwrap_or_default();
         if !has_user_allow_other(&config) {
             bail!(
@@ -36,6 +25,15 @@ pub(crate) fn check(allow_other: bool) -> Result<()> {
                  as root, add a line to {CONFIG} that says: user_allow_other"
             );
         }
+    }
+    if let Err(error) = File::options().read(true).write(true).open(DEVICE) {
+        bail!("{}", device_cure(&error));
+    }
+    if !unaided && find_fusermount().is_none() {
+        bail!(
+            "fusermount3 is missing, without which only a process with CAP_SYS_ADMIN can mount\n\
+             on Debian and Ubuntu: apt install fuse3\n{IN_A_CONTAINER}\n{STILL_WORKS}"
+        );
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::daemon::{self, Waiter};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -21,8 +21,9 @@ impl Ready {
         Ok(Ready { fd, waiter: None })
     }
 
-    /// In a daemon: the parent waits as well.
+    /// In a new daemon: the parent waits as well, and nobody else's files stay open.
     pub(crate) fn with_waiter(self, waiter: Waiter) -> Ready {
+        daemon::close_inherited(&waiter, self.fd.as_ref().map(AsRawFd::as_raw_fd));
         Ready { waiter: Some(waiter), ..self }
     }
 

@@ -5,7 +5,7 @@ use super::engine;
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
-use super::text::{Safe, count, plural, size};
+use super::text::{Safe, plural, size};
 use anyhow::Result;
 use std::io::Write;
 use std::path::Path;
@@ -80,11 +80,11 @@ fn say(loaded: &Loaded, report: &SealReport, model: &Path, out: &mut Out) -> Res
         Outcome::Kept => writeln!(out, "{name}: sealed already, and every byte fits {seal}")?,
         Outcome::Written => writeln!(
             out,
-            "{name}: sealed {}, {} in {} chunks of {} -> {seal}",
+            "{name}: sealed {}, {} in {} of {} KiB -> {seal}",
             plural(loaded.model.tensors.len(), "tensor"),
             size(bytes_of(loaded)),
-            count(report.chunks),
-            size(report.chunk_bytes),
+            plural(report.chunks as usize, "chunk"),
+            report.chunk_bytes >> 10,
         )?,
     }
     // Before the next bar is drawn.

@@ -4,6 +4,7 @@
 
 mod mounting;
 mod reading;
+mod sealing;
 mod words;
 
 use std::ffi::OsStr;

@@ -39,6 +39,27 @@ fn comes_to_the_background_and_goes_with_umount() {
 }
 
 #[test]
+fn a_daemon_keeps_nothing_of_the_shell_it_came_from() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let output = Command::new("sh")
+        .args(["-c", &format!("'{WEIGHTFS}' m.gguf mnt 9>held")])
+        .current_dir(place.dir.path())
+        .env("HOME", place.path("home"))
+        .output()
+        .unwrap();
+    Said::from(output).done();
+    let daemon = place.daemon().unwrap();
+    let held = place.path("held");
+    let open = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().flatten();
+    assert!(open.filter_map(|fd| fs::read_link(fd.path()).ok()).all(|file| file != held));
+    place.run(&["umount", "mnt"]).done();
+    gone(&place, daemon);
+}
+
+#[test]
 fn signals_unmount() {
     if !mounts() {
         return;

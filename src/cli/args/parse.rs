@@ -76,9 +76,9 @@ fn near_command(word: &OsStr) -> Option<&'static str> {
     const COMMANDS: [&str; 10] =
         ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "status", "completions"];
     let word = word.to_str().filter(|word| word.len() < 32)?;
-    COMMANDS.into_iter().find(|command| {
-        strsim::damerau_levenshtein(word, command) <= if command.len() > 3 { 2 } else { 1 }
-    })
+    let distance = |command: &&str| strsim::damerau_levenshtein(word, command);
+    let near = COMMANDS.into_iter().min_by_key(distance)?;
+    (distance(&near) <= if near.len() > 3 { 2 } else { 1 }).then_some(near)
 }
 
 fn is_command(word: &OsStr) -> bool {

@@ -61,7 +61,7 @@ fn parse(line: &[u8]) -> Option<([u8; 32], Vec<u8>)> {
         None => (line, false),
     };
     let (digits, rest) = line.split_at_checked(64)?;
-    let digest = from_hex::<32>(digits)?;
+    let digest = from_hex::<32>(&digits.to_ascii_lowercase())?;
     let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
     let name = if escaped { unescape(name) } else { name.to_vec() };
     let mut parts = name.rsplit(|&b| b == b'/');

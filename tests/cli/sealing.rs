@@ -1,0 +1,121 @@
+//! `seal` and `verify`: what they say, and how they end.
+
+use super::*;
+use serde_json::Value as Json;
+
+const SEAL: &str = "m.gguf.weightfs.json";
+
+/// Changes one byte of the tensor `a.weight`, `at` bytes into it.
+fn damage(place: &Place, at: usize) {
+    let mut file = fs::read(place.path("m.gguf")).unwrap();
+    let start = file.windows(64).position(|w| *w == values(64)[..]).unwrap();
+    file[start + at] ^= 4;
+    fs::write(place.path("m.gguf"), file).unwrap();
+}
+
+fn verified(place: &Place, args: &[&str], code: i32) -> Json {
+    let said = place.run(&[&["verify", "--json"], args].concat());
+    assert_eq!(said.code, Some(code), "{said:?}");
+    serde_json::from_str(&said.out).unwrap()
+}
+
+fn sha256(file: &Path) -> String {
+    let output = Command::new("sha256sum").arg(file).output().unwrap();
+    String::from_utf8(output.stdout[..64].to_vec()).unwrap()
+}
+
+#[test]
+fn a_seal_is_made_kept_refused_and_replaced() {
+    let place = Place::new();
+    let said = place.run(&["seal", "m.gguf"]);
+    assert!(said.done().out.starts_with("m.gguf: sealed 2 tensors"), "{said:?}");
+    assert_eq!(said.err, "");
+    let first = fs::read(place.path(SEAL)).unwrap();
+    assert!(place.run(&["seal", "m.gguf"]).done().out.contains("sealed already"));
+    damage(&place, 66_000);
+    place.run(&["seal", "m.gguf"]).failed(5, &[SEAL, "1 of", "--force"]);
+    assert_eq!(fs::read(place.path(SEAL)).unwrap(), first);
+    place.run(&["seal", "--force", "m.gguf"]).done();
+    place.run(&["verify", "m.gguf"]).done();
+}
+
+#[test]
+fn damage_is_named_and_ends_with_3() {
+    let place = Place::new();
+    place.run(&["seal", "m.gguf"]).done();
+    let good = place.run(&["verify", "m.gguf"]);
+    assert!(good.done().out.starts_with("m.gguf: good ("), "{good:?}");
+    assert_eq!(good.err, "");
+    damage(&place, 66_000);
+    let said = place.run(&["verify", "m.gguf"]);
+    said.failed(3, &["m.gguf", "damaged"]);
+    let row = said.out.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row[..3], ["a.weight", "1", "m.gguf"], "{said:?}");
+    let document = verified(&place, &["m.gguf"], 3);
+    let model = &document["models"][0];
+    assert_eq!(
+        (&model["result"], &model["bad"][0]["tensor"]),
+        (&"damaged".into(), &"a.weight".into())
+    );
+    assert_eq!(model["bad"][0]["chunk"], 1);
+    assert_eq!(model["bad"][0]["source"]["length"], 70_000 - 65_536);
+}
+
+#[test]
+fn without_a_seal_there_is_nothing_to_verify_against() {
+    let place = Place::new();
+    place.run(&["verify", "m.gguf"]).failed(4, &["m.gguf", "weightfs seal"]);
+    assert_eq!(verified(&place, &["m.gguf"], 4)["models"][0]["result"], "unsealed");
+    place.run(&["m.gguf", "mnt", "-o", "seal=require"]).failed(4, &["m.gguf", "seal=require"]);
+    assert!(!place.is_mounted());
+}
+
+#[test]
+fn a_seal_that_cannot_be_relied_on_ends_with_5_but_a_look_is_free() {
+    let place = Place::new();
+    place.run(&["seal", "m.gguf"]).done();
+    let seal = fs::read_to_string(place.path(SEAL)).unwrap();
+    fs::write(place.path(SEAL), seal.replace("a.weight", "a.weighs")).unwrap();
+    place.run(&["verify", "m.gguf"]).failed(5, &[SEAL]);
+    place.run(&["cat", "m.gguf", "b"]).failed(5, &[SEAL]);
+    place.run(&["m.gguf", "mnt"]).failed(5, &[SEAL, "seal=none"]);
+    assert!(!place.is_mounted());
+    let said = place.run(&["ls", "m.gguf"]);
+    assert!(said.done().out.contains("a.weight") && said.err.contains(SEAL), "{said:?}");
+}
+
+#[test]
+fn digests_from_elsewhere() {
+    let place = Place::new();
+    let digest = sha256(&place.path("m.gguf"));
+    let zeros = "0".repeat(64);
+    place.run(&["verify", "m.gguf", "--expect-sha256", &digest]).done();
+    place.run(&["verify", "m.gguf", "--expect-sha256", &zeros]).failed(3, &["m.gguf"]);
+    fs::write(place.path("good"), format!("{digest}  elsewhere/m.gguf\n")).unwrap();
+    fs::write(place.path("bad"), format!("{zeros} *m.gguf\n")).unwrap();
+    fs::write(place.path("other"), format!("{digest}  other.gguf\n")).unwrap();
+    place.run(&["verify", "m.gguf", "--against", "good"]).done();
+    place.run(&["verify", "m.gguf", "--against", "other"]).failed(4, &["other", "m.gguf"]);
+    place.run(&["verify", "m.gguf", "--against", "none"]).failed(1, &["none"]);
+    let bad = verified(&place, &["m.gguf", "--against", "bad"], 3);
+    assert_eq!(bad["models"][0]["bad"][0]["found"], digest.as_str());
+    // The seal says one thing about the file and the command line another.
+    place.run(&["seal", "m.gguf"]).done();
+    place.run(&["verify", "m.gguf", "--expect-sha256", &zeros]).failed(5, &[&digest, &zeros]);
+}
+
+#[test]
+fn of_several_models_the_first_of_1_5_3_4_is_the_end() {
+    let place = Place::new();
+    fs::copy(place.path("m.gguf"), place.path("u.gguf")).unwrap();
+    place.run(&["seal", "m.gguf"]).done();
+    damage(&place, 0);
+    for (args, code) in [
+        (&["m.gguf", "u.gguf"][..], 3),
+        (&["u.gguf", "none.gguf", "m.gguf"], 1),
+        (&["u.gguf", "u.gguf"], 4),
+    ] {
+        let document = verified(&place, args, code);
+        assert_eq!(document["models"].as_array().unwrap().len(), args.len());
+    }
+}
