@@ -11,6 +11,8 @@ use std::io;
 
 /// The window after a jump: a page.
 const SMALLEST: usize = 4 << 10;
+/// What a jump costs: page faults and reads of the disk come in pieces of about this size.
+const JUMP: u64 = 64 << 10;
 /// The window in sequence: fits the second-level cache, and makes refills rare.
 const LARGEST: usize = 64 << 10;
 
@@ -32,19 +34,19 @@ pub(crate) struct Cursor<'a> {
     position: u64,
     window: Vec<u8>,
     window_at: u64,
-    copied: u64,
-    may_copy: u64,
+    charged: u64,
+    may_charge: u64,
 }
 
 impl<'a> Cursor<'a> {
     /// Starts at `position`; nothing at or after `end` exists for this cursor. At most
-    /// `may_copy` bytes are copied from the file in all.
+    /// `may_charge` bytes are read from the file in all; a jump counts as 64 KiB.
     pub(crate) fn new(
         file: &'a dyn ReadAt,
         position: u64,
         end: u64,
         encoding: Encoding,
-        may_copy: u64,
+        may_charge: u64,
     ) -> Cursor<'a> {
         let end = end.min(file.len());
         Cursor {
@@ -54,8 +56,8 @@ impl<'a> Cursor<'a> {
             position: position.min(end),
             window: Vec::new(),
             window_at: position.min(end),
-            copied: 0,
-            may_copy,
+            charged: 0,
+            may_charge,
         }
     }
 
@@ -121,20 +123,27 @@ impl<'a> Cursor<'a> {
     fn refill(&mut self) -> Result<(), ReadError> {
         let window_end = self.window_at.saturating_add(self.window.len() as u64);
         let near = window_end.saturating_add(SMALLEST as u64);
-        let size = match self.window.len() {
-            0 => SMALLEST,
-            len if self.position <= near => len.saturating_mul(2).clamp(SMALLEST, LARGEST),
-            _ => SMALLEST,
+        let (size, jump) = match self.window.len() {
+            0 => (SMALLEST, 0),
+            len if self.position <= near => {
+                let larger = len.saturating_mul(2).clamp(SMALLEST, LARGEST);
+                (larger, 0)
+            }
+            _ => (SMALLEST, JUMP),
         };
         let size = size.min(usize::try_from(self.left()).unwrap_or(usize::MAX));
-        self.copied = self.copied.saturating_add(size as u64);
-        within("bytes of header to read", self.copied, self.may_copy)?;
+        self.charge(jump.max(size as u64))?;
         self.window.resize(size, 0);
         self.window_at = self.position;
         self.file.read_at(self.position, &mut self.window).map_err(|source| {
             self.window.clear();
             ReadError::Io { offset: self.position, source }
         })
+    }
+
+    fn charge(&mut self, bytes: u64) -> Result<(), ReadError> {
+        self.charged = self.charged.saturating_add(bytes);
+        Ok(within("bytes of header to read", self.charged, self.may_charge)?)
     }
 
     /// Copies `len` bytes out; the caller has bounded `len`.
@@ -152,8 +161,7 @@ impl<'a> Cursor<'a> {
             self.refill()?;
             out.extend_from_slice(self.window.get(..len_here).unwrap_or_default());
         } else {
-            self.copied = self.copied.saturating_add(len);
-            within("bytes of header to read", self.copied, self.may_copy)?;
+            self.charge(len)?;
             out.resize(len_here, 0);
             self.file
                 .read_at(self.position, out)
@@ -262,7 +270,7 @@ mod tests {
     #[test]
     fn jumps_cost_a_page_each_and_are_counted() {
         let file = Counting { len: 1 << 40, reads: RefCell::default() };
-        let mut c = Cursor::new(&file, 0, 1 << 40, LITTLE, 100 << 12);
+        let mut c = Cursor::new(&file, 0, 1 << 40, LITTLE, 100 * JUMP);
         let mut n = 0;
         let e = loop {
             match c.u64() {
@@ -272,7 +280,7 @@ mod tests {
             n += 1;
         };
         assert_eq!(n, 100);
-        assert_eq!(e, "bytes of header to read: 413696 is over the limit of 409600");
+        assert_eq!(e, "bytes of header to read: 6557696 is over the limit of 6553600");
     }
 
     #[test]

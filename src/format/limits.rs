@@ -14,8 +14,8 @@ pub struct Limits {
     /// Strings and inner arrays that are walked one by one, in one file. The largest
     /// vocabularies have 262,144 tokens and as many merges.
     pub elements: u64,
-    /// Bytes copied from the file while its header is read (GGUF). The largest known headers
-    /// are near 30 MiB.
+    /// Bytes read from the file for its header (GGUF), where a jump over something long counts
+    /// as what the system reads ahead for it. The largest known headers are near 30 MiB.
     pub header_bytes: u64,
     /// Bytes of a metadata key: the specification's own limit.
     pub key_bytes: u64,
@@ -38,10 +38,10 @@ impl Default for Limits {
             tensors: 1 << 20,
             keys: 1 << 20,
             elements: 16 << 20,
-            header_bytes: 512 << 20,
+            header_bytes: 256 << 20,
             key_bytes: 65_535,
             name_bytes: 65_535,
-            string_bytes: 16 << 20,
+            string_bytes: 8 << 20,
             array_depth: 4,
             dimensions: 65_535,
         }

@@ -88,7 +88,10 @@ pub fn parse(file: &dyn ReadAt, limits: &Limits) -> Result<SafetensorsFile, Safe
     })?;
 
     let mut budget = Budget::new(limits);
-    let header::Header { metadata, mut tensors } = header::read(text, limits, &mut budget)?;
+    let read = header::read(text, limits, &mut budget)?;
+    // It may be large, and nothing refers to it any more.
+    drop(header);
+    let (metadata, mut tensors) = (read.metadata, read.tensors);
     no_name_twice(&tensors, &metadata)?;
     placement::place(&mut tensors, data_start, len)?;
     let mut warnings = Vec::new();

@@ -33,8 +33,16 @@ pub(super) fn open(path: &Path, io: IoMode) -> Result<Opened, LoadError> {
     if is_unfinished(name_of(path)) || is_unfinished(name_of(source.canonical_path())) {
         return Err(LoadError::Unfinished { file: path.into() });
     }
-    let detected = detect(&source).map_err(failed("read it"))?;
+    let detected = detect(&source).map_err(|e| unreadable(path, e))?;
     Ok(Opened { source, detected })
+}
+
+/// A failed read: a source has named its file already.
+pub(super) fn unreadable(path: &Path, error: std::io::Error) -> LoadError {
+    match error.downcast() {
+        Ok(error) => LoadError::Source(error),
+        Err(source) => LoadError::Io { file: path.into(), op: "read it", source },
+    }
 }
 
 fn other_than_file(kind: FileType) -> Option<&'static str> {

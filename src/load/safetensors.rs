@@ -133,11 +133,7 @@ pub(super) fn open_index(path: &Path, source: &Source, io: IoMode) -> Result<Loa
 fn read_index(path: &Path, source: &Source) -> Result<Index, LoadError> {
     // One byte more than allowed is enough to be refused.
     let len = source.len().min(MAX_INDEX + 1);
-    let bytes = read_vec(source, 0, len as usize).map_err(|source| LoadError::Io {
-        file: path.into(),
-        op: "read it",
-        source,
-    })?;
+    let bytes = read_vec(source, 0, len as usize).map_err(|e| file::unreadable(path, e))?;
     index::parse(&bytes, &Limits::default())
         .map_err(|source| LoadError::Index { file: path.into(), source })
 }

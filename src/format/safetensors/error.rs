@@ -22,7 +22,7 @@ pub enum SafetensorsError {
     Io { offset: u64, len: u64, source: io::Error },
     #[error("the header is not UTF-8 at byte {offset} of the file")]
     Utf8 { offset: u64 },
-    #[error("the header is not what it should be: {0}")]
+    #[error("the JSON header is not valid: {0}")]
     Json(#[from] JsonError),
     #[error("not supported: {0}")]
     Limit(#[from] OverLimit),
