@@ -32,8 +32,9 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 const NOT_AT_ALL: Duration = Duration::ZERO;
 
 /// Under `cache=auto`, tensors from this size on are served past the page cache:
-/// below it the copy in memory is small and the round trips would dominate.
-const DIRECT_FROM: u64 = 1024 * 1024;
+/// below it the copy in memory is small and the round trips would dominate. One chunk:
+/// what is larger can be damaged in part, and only a direct read gives exactly what is good.
+const DIRECT_FROM: u64 = 64 * 1024;
 
 /// What the kernel asks for ahead of a reader at the most; it has limits of its own.
 const READAHEAD: u32 = 16 * 1024 * 1024;

@@ -112,7 +112,9 @@ mod tests {
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..5 {
             let gate = Arc::clone(&gate);
-            lanes.run(0, move || drop(gate.lock().unwrap().recv()));
+            lanes.run(0, move || {
+                let _ = gate.lock().unwrap().recv();
+            });
         }
         let (done, answer) = mpsc::channel();
         for i in 0..20 {

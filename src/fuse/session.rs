@@ -91,8 +91,12 @@ fn config(options: &MountOptions, threads: usize) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(threads);
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    // fuser joins options with commas for fusermount3: a comma in the name would begin another.
-    let fsname = options.fsname.replace([',', '\\', '\n'], "_");
+    let mut fsname = options.fsname.replace('\n', "_");
+    if !nix::unistd::geteuid().is_root() {
+        // fusermount3 is given one string of options and takes this escape; mount(2), which only
+        // root may call, is given the name by itself.
+        fsname = fsname.replace('\\', "\\\\").replace(',', "\\,");
+    }
     config.mount_options = vec![
         MountOption::RO,
         MountOption::NoDev,

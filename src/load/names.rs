@@ -86,10 +86,12 @@ pub(super) fn is_piece(name: &[u8]) -> bool {
 }
 
 /// Whether the name is that of a safetensors index: `model.safetensors.index.json`,
-/// `model.safetensors.index.fp16.json`.
+/// `model.safetensors.index.fp16.json`; but not that of such an index's seal.
 pub(super) fn is_index(name: &[u8]) -> bool {
     const MIDDLE: &[u8] = b".safetensors.index.";
-    name.ends_with(b".json") && name.windows(MIDDLE.len()).any(|w| w == MIDDLE)
+    name.ends_with(b".json")
+        && !name.ends_with(b".weightfs.json")
+        && name.windows(MIDDLE.len()).any(|w| w == MIDDLE)
 }
 
 #[cfg(test)]

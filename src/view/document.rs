@@ -2,9 +2,9 @@
 //!
 //! Made on demand from what is known; nothing is kept.
 
-use crate::model::{Array, ByteOrder, Model, Value, elements};
+use crate::model::{Array, ByteOrder, Format, Model, Value, elements};
 use crate::naming::{Catalog, Mounted, file_stem};
-use crate::store::{Store, Trust, Verify};
+use crate::store::{Store, Verify};
 use crate::view::json::lossy;
 use crate::view::{self, Stored, npy};
 use serde_json::{Map, Value as Json, json};
@@ -35,7 +35,7 @@ pub fn model(facts: Facts<'_>) -> Json {
     let count = catalog.len(model);
     let mut dtypes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     let (mut parameters, mut nbytes) = (0u64, 0u64);
-    let mut undefined: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut undefined: BTreeMap<&str, (u64, &[u8])> = BTreeMap::new();
     for i in 0..count {
         let tensor = catalog.get(model, i);
         let entry = dtypes.entry(tensor.dtype.name()).or_default();
@@ -45,7 +45,7 @@ pub fn model(facts: Facts<'_>) -> Json {
         parameters = parameters.saturating_add(elements(tensor.shape));
         nbytes = nbytes.saturating_add(tensor.extent.len);
         if view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined {
-            *undefined.entry(tensor.dtype.name()).or_default() += 1;
+            undefined.entry(tensor.dtype.name()).or_insert((0, tensor.name)).0 += 1;
         }
     }
     let sources: Vec<Json> = model
@@ -66,17 +66,14 @@ pub fn model(facts: Facts<'_>) -> Json {
     all.extend(
         model.warnings.iter().chain(catalog.warnings()).chain(warnings).map(|w| w.as_str().into()),
     );
-    if store.trust() == Trust::Tofu {
-        all.push(
-            "not sealed: what a chunk holds when it is first read is trusted (trust on first use)"
-                .into(),
-        );
-    }
-    for (dtype, n) in undefined {
+    for (dtype, (n, first)) in undefined {
         all.push(Json::String(format!(
-            "{n} tensors of type {dtype} are served big-endian, as stored: nobody defines how this type is laid out in a big-endian file"
+            "tensors of type {dtype} are served big-endian, as stored, since nobody defines how this \
+             type is laid out in a big-endian file: {n}, the first is \"{}\"",
+            lossy(first)
         )));
     }
+    let version = (model.format == Format::Gguf).then_some(model.format_version);
     let dtypes: Map<String, Json> = dtypes
         .into_iter()
         .map(|(name, (tensors, nbytes))| {
@@ -85,7 +82,7 @@ pub fn model(facts: Facts<'_>) -> Json {
         .collect();
     json!({
         "format": model.format.name(),
-        "format_version": model.format_version,
+        "format_version": version,
         "byte_order": model.byte_order.name(),
         "architecture": model.architecture,
         "name": model.name,

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -397,7 +398,7 @@ def test_root_needs_no_fusermount3(root, weightfs, mount, tiny):
 def test_no_mount_permission_names_the_capability(root, weightfs, tiny, tmp_path):  # C44
     (tmp_path / "mnt").mkdir()
     done = subprocess.run(
-        ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", weightfs.binary, tiny, tmp_path / "mnt"],
+        [shutil.which("setpriv"), "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", weightfs.binary, tiny, tmp_path / "mnt"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -16,7 +16,7 @@ pub enum SafetensorsError {
     TooSmall { len: u64 },
     #[error("the header's length is {header} bytes; at most {MAX_HEADER} are allowed")]
     TooLarge { header: u64 },
-    #[error("the header ends at byte {}, but the file at byte {len}", u128::from(*header) + 8)]
+    #[error("a header of {header} bytes would end at byte {}, but the file ends at byte {len}", u128::from(*header) + 8)]
     HeaderPastEnd { header: u64, len: u64 },
     #[error("cannot read {len} bytes at byte {offset}: {source}")]
     Io { offset: u64, len: u64, source: io::Error },
@@ -78,8 +78,9 @@ pub enum SafetensorsError {
     Trailing { end: u64, len: u64 },
     #[error(
         "truncated: the tensors end at byte {end} of the file, but it has only {len} bytes: {} \
-         are missing",
-        end.saturating_sub(u128::from(*len))
+         are missing; tensor {} ends behind that",
+        end.saturating_sub(u128::from(*len)),
+        Quoted(name)
     )]
-    Truncated { end: u128, len: u64 },
+    Truncated { name: Box<[u8]>, end: u128, len: u64 },
 }

@@ -48,7 +48,10 @@ pub(super) fn place(
     }
     let end = u128::from(data_start).saturating_add(running.into());
     if end > u128::from(len) {
-        return Err(SafetensorsError::Truncated { end, len });
+        let cut =
+            |t: &&Tensor| u128::from(data_start).saturating_add(t.extent.len.into()) > len.into();
+        let name = tensors.iter().find(cut).map(|t| t.name.clone()).unwrap_or_default();
+        return Err(SafetensorsError::Truncated { name, end, len });
     }
     let end = data_start.saturating_add(running);
     if end < len {

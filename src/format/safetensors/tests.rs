@@ -189,7 +189,10 @@ fn the_length_is_checked_before_anything_is_allocated() {
     }
     for n in [3u64, 100_000_000] {
         let bytes = [&n.to_le_bytes()[..], b"{}"].concat();
-        let want = format!("the header ends at byte {}, but the file at byte 10", n + 8);
+        let want = format!(
+            "a header of {n} bytes would end at byte {}, but the file ends at byte 10",
+            n + 8
+        );
         assert_eq!(read(&bytes).unwrap_err(), want);
     }
 }
@@ -329,7 +332,8 @@ fn the_data_ends_with_the_file() {
     );
     refused(&header, 11, &want);
     let want = format!(
-        "truncated: the tensors end at byte {end} of the file, but it has only {} bytes: 3 are missing",
+        "truncated: the tensors end at byte {end} of the file, but it has only {} bytes: 3 are missing; \
+         tensor \"a\" ends behind that",
         start + 5
     );
     refused(&header, 5, &want);
@@ -402,7 +406,7 @@ fn the_header_cut_at_every_byte_is_an_error() {
         let e = read(&bytes[..cut]).expect_err(&format!("cut at byte {cut}"));
         let want = match cut {
             0..8 => "too small",
-            _ if cut < header.len() + 8 => "the header ends at byte",
+            _ if cut < header.len() + 8 => "a header of ",
             _ => "truncated: ",
         };
         assert!(e.starts_with(want), "{cut}: {e}");
