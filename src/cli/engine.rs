@@ -137,7 +137,7 @@ fn find_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Optio
                     "{0}: not sealed, and seal=require refuses that (weightfs seal {0})",
                     model.display()
                 );
-                return Err(Failure::new(Exit::Unsealed, text));
+                return Err(Failure::with(Exit::Unsealed, text));
             }
         },
     };
@@ -146,7 +146,7 @@ fn find_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Optio
 
 /// A seal's error with the exit code that it asks for.
 pub(crate) fn seal_error(error: SealError) -> anyhow::Error {
-    if error.is_mistrust() { Failure::new(Exit::Seal, error.to_string()) } else { error.into() }
+    if error.is_mistrust() { Failure::with(Exit::Seal, error.to_string()) } else { error.into() }
 }
 
 /// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot

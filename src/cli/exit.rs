@@ -72,13 +72,13 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure that ends the process with `exit`.
-    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn with(exit: Exit, text: impl Into<String>) -> anyhow::Error {
         Failure { exit, text: text.into() }.into()
     }
 
     /// A wrong command line.
     pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
-        Failure::new(Exit::Usage, text)
+        Failure::with(Exit::Usage, text)
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn finish(result: anyhow::Result<Exit>) -> Exit {
 
 /// The same failure with a line behind its message.
 pub(crate) fn with_line(error: &anyhow::Error, line: &str) -> anyhow::Error {
-    Failure::new(code_of(error), format!("{}\n{line}", message(error)))
+    Failure::with(code_of(error), format!("{}\n{line}", message(error)))
 }
 
 /// Prints an error as `weightfs: ...`.
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_failure_keeps_its_code_under_context() {
-        let error = Failure::new(Exit::Seal, "the seal is of another file").context("m.gguf");
+        let error = Failure::with(Exit::Seal, "the seal is of another file").context("m.gguf");
         assert_eq!(code_of(&error), Exit::Seal);
         assert_eq!(message(&error), "m.gguf: the seal is of another file");
     }

@@ -1,6 +1,6 @@
 //! Where the log of a daemon goes, and how its lines look.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ pub(crate) fn start(
         None if !daemon => None,
         // A mount without a log is better than none: the directory may be full or read-only.
         None => open_default(mountpoint)
-            .map_err(|error| super::exit::say(&format!("no log: {error}")))
+            .map_err(|error| super::exit::say(&format!("no log: {}", super::exit::message(&error))))
             .ok(),
     };
     let path = file.as_ref().map(|(path, _)| path.clone());
@@ -53,15 +53,28 @@ fn append_to(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).custom_flags(libc::O_NOCTTY).open(path)
 }
 
-fn open_default(mountpoint: &Path) -> io::Result<(PathBuf, File)> {
-    let (base, leaf) = state_dir(|name| std::env::var_os(name), nix::unistd::getuid().as_raw());
-    DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
-    let dir = base.join(leaf);
-    DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+/// Opens the log in the first state directory that can be written to.
+fn open_default(mountpoint: &Path) -> Result<(PathBuf, File)> {
+    let mut first_failure = None;
+    for (base, leaf) in state_dirs(|name| std::env::var_os(name), nix::unistd::getuid().as_raw()) {
+        let dir = base.join(leaf);
+        match open_in(&dir, mountpoint) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => {
+                let error = anyhow::Error::new(error).context(dir.display().to_string());
+                first_failure.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| anyhow!("no state directory")))
+}
+
+fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // In a shared temporary directory somebody else may have been there first.
-    let owner = std::fs::symlink_metadata(&dir)?;
+    let owner = std::fs::symlink_metadata(dir)?;
     if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other(format!("{}: belongs to another user", dir.display())));
+        return Err(io::Error::other("belongs to another user"));
     }
     let path = dir.join(file_name(mountpoint));
     let file = File::options()
@@ -76,16 +89,19 @@ fn open_default(mountpoint: &Path) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// The directory that must exist and the one of ours in it.
-fn state_dir(env: impl Fn(&str) -> Option<OsString>, uid: u32) -> (PathBuf, OsString) {
+/// Directories for state that may be there, best first, and the name of ours in each.
+fn state_dirs(env: impl Fn(&str) -> Option<OsString>, uid: u32) -> Vec<(PathBuf, OsString)> {
     let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let mut dirs = Vec::new();
     if let Some(state) = absolute("XDG_STATE_HOME") {
-        (state, "weightfs".into())
-    } else if let Some(home) = absolute("HOME") {
-        (home.join(".local/state"), "weightfs".into())
-    } else {
-        (absolute("TMPDIR").unwrap_or_else(|| "/tmp".into()), format!("weightfs-{uid}").into())
+        dirs.push((state, "weightfs".into()));
     }
+    if let Some(home) = absolute("HOME") {
+        dirs.push((home.join(".local/state"), "weightfs".into()));
+    }
+    let temporary = absolute("TMPDIR").unwrap_or_else(|| "/tmp".into());
+    dirs.push((temporary, format!("weightfs-{uid}").into()));
+    dirs
 }
 
 /// `/mnt/g` becomes `mnt-g.log`. Two mount points may share a file; lines are appended whole.
@@ -124,14 +140,36 @@ mod tests {
             }
         };
         for (pairs, want) in [
-            (&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")][..], "/s/weightfs"),
-            (&[("XDG_STATE_HOME", ""), ("HOME", "/h")], "/h/.local/state/weightfs"),
-            (&[("XDG_STATE_HOME", "rel"), ("TMPDIR", "/t")], "/t/weightfs-7"),
-            (&[], "/tmp/weightfs-7"),
+            (
+                &[("XDG_STATE_HOME", "/s"), ("HOME", "/h")][..],
+                &["/s/weightfs", "/h/.local/state/weightfs", "/tmp/weightfs-7"][..],
+            ),
+            (
+                &[("XDG_STATE_HOME", ""), ("HOME", "/h")],
+                &["/h/.local/state/weightfs", "/tmp/weightfs-7"],
+            ),
+            (&[("XDG_STATE_HOME", "rel"), ("TMPDIR", "/t")], &["/t/weightfs-7"]),
+            (&[], &["/tmp/weightfs-7"]),
         ] {
-            let (base, leaf) = state_dir(env(pairs), 7);
-            assert_eq!(base.join(leaf), Path::new(want));
+            let dirs = state_dirs(env(pairs), 7);
+            let dirs: Vec<_> = dirs.iter().map(|(base, leaf)| base.join(leaf)).collect();
+            assert_eq!(dirs, want.iter().map(PathBuf::from).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_had_in_one_place_is_had_in_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let point = Path::new("/mnt/g");
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(open_in(&dir.path().join("file/weightfs"), point).is_err());
+        let (path, file) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        assert_eq!(path, dir.path().join("new/weightfs/mnt-g.log"));
+        file.set_len(MAX_KEPT + 1).unwrap();
+        let (_, file) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("new/weightfs/link.log")).unwrap();
+        assert!(open_in(&dir.path().join("new/weightfs"), Path::new("/link")).is_err());
     }
 
     #[test]

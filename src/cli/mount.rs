@@ -236,7 +236,7 @@ fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 State::Mounted(unmounter) => {
                     let unmounter = unmounter.clone();
                     drop(state);
-                    leave(&unmounter, &signal.to_string());
+                    leave(&unmounter, signal.as_ref());
                 }
             }
         }

@@ -84,7 +84,7 @@ pub(crate) fn status_mask(status: &str, name: &str) -> Option<u64> {
 /// The setuid helper, where the FUSE library looks for it.
 fn find_fusermount() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("FUSERMOUNT_PATH") {
-        return Some(path.into());
+        return Some(PathBuf::from(path)).filter(|file| is_program(file));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let fixed = ["/bin", "/usr/bin", "/sbin"].map(PathBuf::from);

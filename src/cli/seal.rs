@@ -61,7 +61,7 @@ fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> 
     if found.is_good() {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::with(
         Exit::Seal,
         format!(
             "{}: it does not fit: {} of {} differ from what was sealed\n\

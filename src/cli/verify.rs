@@ -119,7 +119,7 @@ fn verify_one(model: &Path, against: &Against) -> Result<Verdict> {
 
 fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
     let Some(path) = seal::find(&loaded.entry) else {
-        return Err(Failure::new(
+        return Err(Failure::with(
             Exit::Unsealed,
             format!(
                 "{0}: not sealed, so there is nothing to verify against (weightfs seal {0})",
@@ -153,7 +153,7 @@ fn by_list(model: &Path, loaded: &Loaded, list: &List, bar: &Progress) -> Result
     let mut before = 0;
     for (shard, source) in loaded.model.shards.iter().zip(&loaded.sources) {
         let Some(expected) = list.digest_of(&shard.file) else {
-            return Err(Failure::new(
+            return Err(Failure::with(
                 Exit::Unsealed,
                 format!(
                     "{}: {} has no line for {}",
@@ -211,7 +211,7 @@ fn contradict(loaded: &Loaded, expected: &[u8; 32], found: &[u8; 32]) -> Result<
     if seal.source_sha256(0).as_ref() != Some(found) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::with(
         Exit::Seal,
         format!(
             "{}: two trusted sources disagree about its SHA-256\n  expected on the command line: {}\n  sealed and found:             {}",
