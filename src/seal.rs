@@ -9,6 +9,8 @@
 //! Knows the model's tensors and extents; not what formats, views or mounts make of them.
 
 mod create;
+mod described;
+mod entry;
 mod grid;
 mod hex;
 mod lexer;
@@ -24,7 +26,10 @@ pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_
 pub use hex::{crc_hex, from_hex, hex};
 pub(crate) use place::{Draft, make_dir};
 pub use place::{beside, cache_home, cached, find};
-pub use verify::{Bad, VerifyOptions, VerifyReport, sha256_file, verify};
+pub use verify::{
+    Bad, Verified, VerifyOptions, VerifyReport, sha256_file, verify, verify_against,
+    verify_unopened,
+};
 
 use crate::source::{Source, SourceError};
 use base64::Engine;

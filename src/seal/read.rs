@@ -1,8 +1,9 @@
 //! From a seal file to a [`Seal`] that is known to describe an open model.
 
+use super::entry::Entry;
 use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
-use super::hex::{bytes_from_hex, from_hex, hex};
-use super::lexer::{LexError, Lexer, Place};
+use super::hex::{from_hex, hex};
+use super::lexer::{LexError, Lexer};
 use super::sums::crc_of;
 use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
 use crate::model::Model;
@@ -32,41 +33,6 @@ enum Trouble {
     Foreign(String),
 }
 
-/// One entry of `sources`, `regions` or `tensors`, as it stands there.
-#[derive(Default)]
-struct Entry {
-    name: Vec<u8>,
-    name_hex: Option<Vec<u8>>,
-    kind: Vec<u8>,
-    dtype: Vec<u8>,
-    source: Option<u64>,
-    shape: Vec<u64>,
-    offset: Option<u64>,
-    nbytes: Option<u64>,
-    size: Option<u64>,
-    mtime: Vec<u8>,
-    crc32: Option<u32>,
-    sha256: Option<[u8; 32]>,
-    table: Option<Place>,
-}
-
-impl Entry {
-    /// The name, also when it is no UTF-8.
-    fn name(&self) -> &[u8] {
-        self.name_hex.as_deref().unwrap_or(&self.name)
-    }
-
-    fn clear(&mut self) {
-        self.name.clear();
-        self.kind.clear();
-        self.dtype.clear();
-        self.shape.clear();
-        self.mtime.clear();
-        (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
-        (self.size, self.crc32, self.sha256, self.table) = (None, None, None, None);
-    }
-}
-
 /// What was read so far.
 struct Reader<'a> {
     model: &'a Model,
@@ -85,20 +51,23 @@ struct Reader<'a> {
     scratch: Vec<u8>,
 }
 
-type Lexed = Result<(), LexError>;
+pub(super) type Lexed = Result<(), LexError>;
 
 impl Seal {
     /// Reads the seal at `path` and compares everything it says about layout with `model`,
     /// and the header's bytes with its checksums. The tensors' bytes are not read.
     pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
+        let seal = Seal::load_layout(path, model, sources)?;
+        seal.check_headers(sources)?;
+        Ok(seal)
+    }
+
+    /// As [`Seal::load`] without a look at the files' bytes: for [`super::verify`], to which
+    /// a damaged header is damage like any other.
+    pub fn load_layout(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
         let name = path.display().to_string();
         let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
-        let file = match Source::open(path, IoMode::Auto) {
-            Err(SourceError::NotAFile { kind, .. }) => {
-                return Err(invalid(format!("it is {kind}")));
-            }
-            opened => opened?,
-        };
+        let file = open(path)?;
         let most = longest(model);
         if file.len() > most {
             return Err(invalid(format!("it has {} bytes, more than {most}", file.len())));
@@ -120,20 +89,11 @@ impl Seal {
             scratch: Vec::new(),
         };
         let parsed = reader.frame(&mut Lexer::new(&file));
-        match (parsed, reader.trouble) {
-            (Err(LexError::Io(e)), _) => {
-                // A seal that shrank or changed meanwhile says so by itself.
-                file.check_unchanged()?;
-                return Err(SealError::Io { file: name, op: "read", source: e });
-            }
-            (Err(LexError::Syntax { offset, expected }), _) => {
-                return Err(invalid(format!("expected {expected} at byte {offset}")));
-            }
-            (Ok(()), Some(Trouble::Invalid(what))) => return Err(invalid(what)),
-            (Ok(()), Some(Trouble::Foreign(what))) => {
-                return Err(SealError::Foreign { file: name, what });
-            }
-            (Ok(()), None) => {}
+        lexed(parsed, &file)?;
+        match reader.trouble {
+            Some(Trouble::Invalid(what)) => return Err(invalid(what)),
+            Some(Trouble::Foreign(what)) => return Err(SealError::Foreign { file: name, what }),
+            None => {}
         }
         let Some(grid) = reader.grid else {
             return Err(invalid("it has no \"chunk\"".to_owned()));
@@ -147,7 +107,6 @@ impl Seal {
             warnings: reader.warnings,
             file,
         };
-        seal.check_headers(sources)?;
         seal.file.check_unchanged()?;
         Ok(seal)
     }
@@ -177,6 +136,34 @@ impl Seal {
             }
         }
         Ok(())
+    }
+}
+
+/// Opens a seal file.
+pub(super) fn open(path: &Path) -> Result<Source, SealError> {
+    match Source::open(path, IoMode::Auto) {
+        Err(SourceError::NotAFile { kind, .. }) => Err(SealError::Invalid {
+            file: path.display().to_string(),
+            what: format!("it is {kind}"),
+        }),
+        opened => Ok(opened?),
+    }
+}
+
+/// What an end of reading before the end of the file means.
+pub(super) fn lexed(result: Lexed, file: &Source) -> Result<(), SealError> {
+    let name = || file.path().display().to_string();
+    match result {
+        Ok(()) => Ok(()),
+        Err(LexError::Io(source)) => {
+            // A seal that shrank or changed meanwhile says so by itself.
+            file.check_unchanged()?;
+            Err(SealError::Io { file: name(), op: "read", source })
+        }
+        Err(LexError::Syntax { offset, expected }) => Err(SealError::Invalid {
+            file: name(),
+            what: format!("expected {expected} at byte {offset}"),
+        }),
     }
 }
 
@@ -328,61 +315,10 @@ impl Reader<'_> {
     /// Reads one object of a list into `self.entry`. Whether what is needed was there, and
     /// fits, is for the caller to say.
     fn read_entry(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
-        let mut entry = std::mem::take(&mut self.entry);
-        entry.clear();
-        let limit = self.limit;
-        let mut bad = None;
-        let read = lexer.object(|lexer, key| {
-            match key {
-                b"name" => lexer.string(&mut entry.name, limit)?,
-                b"name_hex" => {
-                    lexer.string(&mut self.scratch, limit)?;
-                    entry.name_hex = bytes_from_hex(&self.scratch);
-                    if entry.name_hex.is_none() {
-                        bad = Some("a \"name_hex\" that is no hexadecimal");
-                    }
-                }
-                b"kind" => lexer.string(&mut entry.kind, 4096)?,
-                b"dtype" => lexer.string(&mut entry.dtype, 4096)?,
-                b"mtime" => lexer.string(&mut entry.mtime, 4096)?,
-                b"source" => entry.source = Some(lexer.unsigned()?),
-                b"offset" => entry.offset = Some(lexer.unsigned()?),
-                b"nbytes" => entry.nbytes = Some(lexer.unsigned()?),
-                b"size" => entry.size = Some(lexer.unsigned()?),
-                b"shape" => {
-                    entry.shape.clear();
-                    lexer.array(|lexer| {
-                        let dim = lexer.unsigned()?;
-                        if entry.shape.len() < 4096 {
-                            entry.shape.push(dim);
-                        }
-                        Ok(())
-                    })?;
-                }
-                b"crc32" => {
-                    lexer.string(&mut self.scratch, 4096)?;
-                    entry.crc32 = from_hex::<4>(&self.scratch).map(u32::from_be_bytes);
-                    if entry.crc32.is_none() {
-                        bad = Some("a \"crc32\" that is not 8 lower-case hexadecimal digits");
-                    }
-                }
-                b"sha256" => {
-                    lexer.string(&mut self.scratch, 4096)?;
-                    entry.sha256 = from_hex::<32>(&self.scratch);
-                    if entry.sha256.is_none() {
-                        bad = Some("a \"sha256\" that is not 64 lower-case hexadecimal digits");
-                    }
-                }
-                b"crcs" => entry.table = Some(lexer.base64()?),
-                _ => lexer.skip()?,
-            }
-            Ok(())
-        });
-        self.entry = entry;
-        if let Some(bad) = bad {
+        if let Some(bad) = self.entry.read(lexer, self.limit, &mut self.scratch)? {
             self.invalid(format!("{bad}, before byte {}", lexer.offset()));
         }
-        read
+        Ok(())
     }
 
     fn sources(&mut self, lexer: &mut Lexer<'_>) -> Lexed {

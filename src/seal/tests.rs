@@ -290,6 +290,56 @@ fn verify_sees_what_only_sha256_can() {
 }
 
 #[test]
+fn a_damaged_header_is_damage_and_another_model_is_not() {
+    let case = Case::new();
+    let path = case.seal();
+    case.flip(1, 4500, 8);
+    let options = VerifyOptions::default();
+    let check =
+        |model: &Model| verify_against(&path, model, &case.sources(IoMode::Auto), options, &|_| {});
+    // The header still says the same of the tensors (a metadata value was hit).
+    let verified = check(&case.model).unwrap();
+    let bad = &verified.report.bad;
+    assert_eq!((bad.len(), bad[0].part, bad[0].shard, bad[0].chunk), (1, Part::Header, 1, Some(1)));
+    assert!(verified.described.is_none());
+    // It says something else (a name was hit).
+    let mut other = case.model.clone();
+    other.tensors[3].name = b"t\x83".as_slice().into();
+    let verified = check(&other).unwrap();
+    assert_eq!((verified.report.bad.len(), verified.report.bad[0].part), (1, Part::Header));
+    assert_eq!(verified.described.unwrap().tensors, case.model.tensors);
+    // It says nothing any more: the model cannot be opened.
+    let verified = verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).unwrap().unwrap();
+    assert_eq!(verified.described.unwrap().shards, case.model.shards);
+    // With a sound header, a description that differs is another model's.
+    case.flip(1, 4500, 8);
+    assert!(check(&other).unwrap_err().is_mistrust());
+    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+    // So it is when most bytes differ.
+    std::fs::write(case.path(0), pattern(250_000, 99)).unwrap();
+    assert!(check(&other).unwrap_err().is_mistrust());
+    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+}
+
+#[test]
+fn a_seal_that_leads_elsewhere_is_not_followed() {
+    let case = Case::new();
+    case.seal();
+    case.flip(0, 50, 1);
+    let options = VerifyOptions::default();
+    for name in ["../x", "/etc/passwd", "..", "sub/file1", ""] {
+        case.edit(|body| body["sources"][1]["name"] = name.into());
+        assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+    }
+    case.edit(|body| body["sources"][1]["name"] = "file1".into());
+    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_some());
+    for edit in [("offset", u64::MAX), ("nbytes", 1 << 40), ("source", 2)] {
+        case.edit(|body| body["tensors"][3][edit.0] = edit.1.into());
+        assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+    }
+}
+
+#[test]
 fn sha256_of_a_whole_file() {
     let case = Case::new();
     let sum = sha256_file(&case.sources(IoMode::Auto)[0], &|_| {}).unwrap();

@@ -1,12 +1,16 @@
 //! Checking all bytes of a model against its seal, without a mount.
 
+use super::described::described;
 use super::grid::{Grid, Part, Piece};
 use super::hex::{crc_hex, hex};
 use super::ordered::in_order;
 use super::sums::{sha256_of, sum_piece};
 use super::{Seal, SealError};
 use crate::model::Model;
-use crate::source::{Source, SourceError};
+use crate::source::{IoMode, Source, SourceError};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How thoroughly to look.
@@ -101,6 +105,92 @@ pub fn verify(
         source.check_unchanged()?;
     }
     Ok(report)
+}
+
+/// A report and the model that its tensors are counted in.
+#[derive(Debug)]
+pub struct Verified {
+    /// What was found.
+    pub report: VerifyReport,
+    /// The model as the seal describes it, where the files' own headers no longer do:
+    /// indices of tensors and shards in the report mean these. `None`: the model given.
+    pub described: Option<Model>,
+}
+
+/// Checks every byte against the seal at `path`. A header so damaged that it describes
+/// another model is damage, not another model, as long as most of the tensors' bytes are
+/// those that were sealed: then the seal's own description is used.
+pub fn verify_against(
+    path: &Path,
+    model: &Model,
+    sources: &[Source],
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<Verified, SealError> {
+    match Seal::load_layout(path, model, sources) {
+        Ok(seal) => {
+            let report = verify(model, sources, &seal, options, progress)?;
+            Ok(Verified { report, described: None })
+        }
+        Err(foreign @ SealError::Foreign { .. }) => {
+            match by_description(path, described(path)?, sources, options, progress) {
+                Ok(Some(verified)) => Ok(verified),
+                Ok(None) | Err(SealError::Foreign { .. }) => Err(foreign),
+                Err(e) => Err(e),
+            }
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Checks the files of a model that cannot be opened at all, if a seal lies beside its entry
+/// file (or in the cache) and its bytes are mostly those that were sealed. `None`: there is
+/// no such seal, or it is of something else, and why the model cannot be opened is all that
+/// can be said.
+pub fn verify_unopened(
+    entry: &Path,
+    io: IoMode,
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Option<Result<Verified, SealError>> {
+    let path = super::find(entry)?;
+    let model = described(&path).ok()?;
+    let mut sources = Vec::new();
+    for shard in &model.shards {
+        // Names come from a file: they must not lead anywhere else.
+        let name = Path::new(OsStr::from_bytes(&shard.file));
+        let beside = match model.shards.len() {
+            1 => entry.to_owned(),
+            _ if name.file_name() == Some(name.as_os_str()) => entry.with_file_name(name),
+            _ => return None,
+        };
+        sources.push(Source::open(&beside, io).ok()?);
+    }
+    match by_description(&path, model, &sources, options, progress) {
+        Ok(None) | Err(SealError::Foreign { .. }) => None,
+        Ok(Some(verified)) => Some(Ok(verified)),
+        Err(e) => Some(Err(e)),
+    }
+}
+
+/// `None` when the bytes are not those of the seal, so that nothing is known about them.
+fn by_description(
+    path: &Path,
+    model: Model,
+    sources: &[Source],
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<Option<Verified>, SealError> {
+    let seal = Seal::load_layout(path, &model, sources)?;
+    let report = verify(&model, sources, &seal, options, progress)?;
+    let headers: u64 = {
+        let grid = seal.grid();
+        grid.pieces().filter(|p| p.part == Part::Header).map(|p| grid.chunks_of(&p)).sum()
+    };
+    let bad_headers = report.bad.iter().filter(|b| b.part == Part::Header).count() as u64;
+    let bad_data = report.bad.len() as u64 + report.more - bad_headers;
+    let ours = bad_headers > 0 && 2 * bad_data < report.chunks - headers;
+    Ok(ours.then_some(Verified { report, described: Some(model) }))
 }
 
 fn check(

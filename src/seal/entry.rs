@@ -1,0 +1,114 @@
+//! One object of the lists in a seal.
+
+use super::hex::{bytes_from_hex, from_hex};
+use super::lexer::{LexError, Lexer, Place};
+
+/// Longest word that is kept, bytes.
+const WORD: usize = 4096;
+/// Dimensions that are kept: more than any tensor has, so that a longer list differs.
+const DIMENSIONS: usize = 4096;
+
+/// One entry of `sources`, `regions` or `tensors`, as it stands there.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) name_hex: Option<Vec<u8>>,
+    pub(super) kind: Vec<u8>,
+    pub(super) dtype: Vec<u8>,
+    pub(super) source: Option<u64>,
+    pub(super) shape: Vec<u64>,
+    pub(super) offset: Option<u64>,
+    pub(super) nbytes: Option<u64>,
+    pub(super) size: Option<u64>,
+    pub(super) format: Vec<u8>,
+    pub(super) format_version: Option<u64>,
+    pub(super) data_start: Option<u64>,
+    pub(super) tensor_infos: Option<u64>,
+    pub(super) mtime: Vec<u8>,
+    pub(super) crc32: Option<u32>,
+    pub(super) sha256: Option<[u8; 32]>,
+    pub(super) table: Option<Place>,
+}
+
+impl Entry {
+    /// The name, also when it is no UTF-8.
+    pub(super) fn name(&self) -> &[u8] {
+        self.name_hex.as_deref().unwrap_or(&self.name)
+    }
+
+    fn clear(&mut self) {
+        self.name.clear();
+        self.kind.clear();
+        self.dtype.clear();
+        self.shape.clear();
+        self.mtime.clear();
+        self.format.clear();
+        (self.format_version, self.data_start, self.tensor_infos) = (None, None, None);
+        (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
+        (self.size, self.crc32, self.sha256, self.table) = (None, None, None, None);
+    }
+
+    /// Reads one object. Whether what is needed was there, and fits, is for the caller to
+    /// say; what is there but has no meaning is returned in words. Strings are kept up to
+    /// `limit` bytes.
+    pub(super) fn read(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        limit: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<&'static str>, LexError> {
+        self.clear();
+        let mut bad = None;
+        lexer.object(|lexer, key| {
+            match key {
+                b"name" => lexer.string(&mut self.name, limit)?,
+                b"name_hex" => {
+                    lexer.string(scratch, limit)?;
+                    self.name_hex = bytes_from_hex(scratch);
+                    if self.name_hex.is_none() {
+                        bad = Some("a \"name_hex\" that is no hexadecimal");
+                    }
+                }
+                b"kind" => lexer.string(&mut self.kind, WORD)?,
+                b"dtype" => lexer.string(&mut self.dtype, WORD)?,
+                b"mtime" => lexer.string(&mut self.mtime, WORD)?,
+                b"format" => lexer.string(&mut self.format, WORD)?,
+                b"format_version" => self.format_version = Some(lexer.unsigned()?),
+                b"data_start" => self.data_start = Some(lexer.unsigned()?),
+                b"tensor_infos" => self.tensor_infos = Some(lexer.unsigned()?),
+                b"source" => self.source = Some(lexer.unsigned()?),
+                b"offset" => self.offset = Some(lexer.unsigned()?),
+                b"nbytes" => self.nbytes = Some(lexer.unsigned()?),
+                b"size" => self.size = Some(lexer.unsigned()?),
+                b"shape" => {
+                    self.shape.clear();
+                    lexer.array(|lexer| {
+                        let dim = lexer.unsigned()?;
+                        if self.shape.len() < DIMENSIONS {
+                            self.shape.push(dim);
+                        }
+                        Ok(())
+                    })?;
+                }
+                b"crc32" => {
+                    lexer.string(scratch, WORD)?;
+                    self.crc32 = from_hex::<4>(scratch).map(u32::from_be_bytes);
+                    if self.crc32.is_none() {
+                        bad = Some("a \"crc32\" that is not 8 lower-case hexadecimal digits");
+                    }
+                }
+                b"sha256" => {
+                    lexer.string(scratch, WORD)?;
+                    self.sha256 = from_hex::<32>(scratch);
+                    if self.sha256.is_none() {
+                        bad = Some("a \"sha256\" that is not 64 lower-case hexadecimal digits");
+                    }
+                }
+                b"crcs" => self.table = Some(lexer.base64()?),
+                _ => lexer.skip()?,
+            }
+            Ok(())
+        })?;
+        Ok(bad)
+    }
+}
