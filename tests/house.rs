@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("format", &["bytes", "dtype", "model"]),
     ("overrides", &["model"]),
     ("naming", &["bytes", "dtype", "model"]),
-    ("seal", &["bytes", "model", "source"]),
+    ("seal", &["bytes", "dtype", "model", "source"]),
     ("store", &["bytes", "model", "seal", "source"]),
     ("load", &["bytes", "dtype", "format", "model", "source"]),
     ("content", &["dtype", "model", "quant", "store", "view"]),
