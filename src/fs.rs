@@ -47,6 +47,9 @@ pub enum FsError {
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// A fault of this program.
+    #[error("internal error")]
+    Internal,
     /// The bytes could not be served; `good` bytes in front of the failure are good.
     #[error("{error}")]
     Read {

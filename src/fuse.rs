@@ -6,9 +6,10 @@
 use crate::fs::{Attr, FsError, Handle, NAME_MAX, WeightFs, is_live};
 use crate::layout::{FileKind, Ino, Node, View};
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents,
+    PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use log::{debug, warn};
 use std::cell::RefCell;
@@ -16,8 +17,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 mod errno;
@@ -70,6 +73,8 @@ struct Adapter {
     direct_maps: bool,
     lanes: lanes::Lanes,
     activity: Arc<Activity>,
+    /// Dropped with this: whoever waits for the end of the mount hears it.
+    _alive: Sender<()>,
 }
 
 /// What `idle=` looks at.
@@ -163,6 +168,12 @@ impl Adapter {
     }
 }
 
+/// Answers one question. A panic is a fault of ours: it costs that one answer, not the mount.
+fn guarded<T>(answer: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
+    // What the closures touch is immutable or behind locks that recover from a panic.
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(FsError::Internal))
+}
+
 fn ino(number: INodeNo) -> Result<Ino, FsError> {
     NonZeroU64::new(number.0).map(Ino).ok_or(FsError::NotFound)
 }
@@ -185,7 +196,7 @@ fn answer_read(
         if answer.len() < size {
             answer.resize(size, 0);
         }
-        match fs.read(ino, handle, offset, &mut answer[..size]) {
+        match guarded(|| fs.read(ino, handle, offset, &mut answer[..size])) {
             Ok(n) => {
                 debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
                 reply.data(&answer[..n]);
@@ -249,7 +260,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = ino(parent).and_then(|parent| self.fs.lookup(parent, name.as_bytes()));
+        let found = guarded(|| self.fs.lookup(ino(parent)?, name.as_bytes()));
         match found {
             Ok(attr) => {
                 let ttl = self.fs.node(attr.ino).map_or(FOREVER, time_to_live);
@@ -275,8 +286,10 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found =
-            ino(number).and_then(|i| self.fs.node(i)).and_then(|n| Ok((n, self.fs.attr(n)?)));
+        let found = guarded(|| {
+            let node = self.fs.node(ino(number)?)?;
+            Ok((node, self.fs.attr(node)?))
+        });
         answer!(reply, format_args!("getattr ino={number}"), found, |(node, attr): (
             Node,
             Attr
@@ -286,7 +299,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
-        let target = ino(number).and_then(|i| self.fs.read_link(i));
+        let target = guarded(|| self.fs.read_link(ino(number)?));
         answer!(reply, format_args!("readlink ino={number}"), target, |t: Vec<u8>| reply.data(&t));
     }
 
@@ -294,7 +307,7 @@ impl Filesystem for Adapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        let opened = ino(number).and_then(|i| self.open_node(i));
+        let opened = guarded(|| self.open_node(ino(number)?));
         answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
             Handle,
             _
@@ -359,8 +372,8 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = ino(number).and_then(|ino| {
-            self.fs.list(ino, offset, &mut |next, node, name| {
+        let listed = guarded(|| {
+            self.fs.list(ino(number)?, offset, &mut |next, node, name| {
                 let kind = match crate::layout::Layout::kind(node) {
                     FileKind::Directory => FileType::Directory,
                     FileKind::File => FileType::RegularFile,
@@ -380,8 +393,8 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = ino(number).and_then(|ino| {
-            self.fs.list(ino, offset, &mut |next, node, name| {
+        let listed = guarded(|| {
+            self.fs.list(ino(number)?, offset, &mut |next, node, name| {
                 let (ttl, attr) = match self.fs.attr(node) {
                     Ok(attr) => (time_to_live(node), attr),
                     // The name is right all the same; whoever asks for the size will see the error.
@@ -395,6 +408,74 @@ impl Filesystem for Adapter {
             })
         });
         answer!(reply, format_args!("readdirplus ino={number}"), listed, |()| reply.ok());
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    /// Python asks each file it opens whether it is a terminal.
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    /// Left to the kernel: it does without from then on.
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// As above: the whole file is data.
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _handle: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -412,14 +493,14 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let value = ino(number).and_then(|i| self.fs.xattr(i, name.as_bytes()));
+        let value = guarded(|| self.fs.xattr(ino(number)?, name.as_bytes()));
         answer!(reply, format_args!("getxattr ino={number}"), value, |v: Vec<u8>| {
             answer_xattr(reply, size, &v);
         });
     }
 
     fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = ino(number).and_then(|i| self.fs.xattrs(i));
+        let list = guarded(|| self.fs.xattrs(ino(number)?));
         answer!(reply, format_args!("listxattr ino={number}"), list, |v: Vec<u8>| {
             answer_xattr(reply, size, &v);
         });

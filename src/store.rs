@@ -13,11 +13,12 @@ mod status;
 mod table;
 mod tofu;
 
+pub use crate::seal::Part;
 pub use status::{BadChunk, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
-use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Part, Piece, Seal, SealError};
+use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
 use crate::source::{Source, SourceError};
 use damage::Damage;
 use status::{Counters, count};
@@ -57,6 +58,16 @@ pub enum OnCorruption {
     Eio,
     /// They are served, with a line in the log.
     Log,
+}
+
+impl OnCorruption {
+    /// The word of the option.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OnCorruption::Eio => "eio",
+            OnCorruption::Log => "log",
+        }
+    }
 }
 
 /// How a store is to work.

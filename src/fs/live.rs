@@ -2,6 +2,7 @@
 
 use super::WeightFs;
 use crate::layout::Live;
+use crate::store::Part;
 use crate::view::json;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
@@ -39,6 +40,7 @@ impl WeightFs {
             .map(|b| {
                 let name = b.tensor.map(|t| &self.parts.model.tensors[t as usize].name);
                 json!({
+                    "part": part_name(b.part),
                     "tensor": name.map(|name| json::lossy(name)),
                     "chunk": b.chunk,
                     "source_offset": b.source_offset,
@@ -63,9 +65,11 @@ impl WeightFs {
             "source_changed": status.source_changed > 0,
             "breakers": [],
             "bad": bad,
-            "rss_bytes": resident_bytes(),
+            "rss_bytes": resident_bytes("VmRSS:"),
             "log": self.parts.log,
             "sealed": store.is_sealed(),
+            "on_corruption": status.on_corruption.name(),
+            "rss_anon_bytes": resident_bytes("RssAnon:"),
             "notes": status.notes,
         })
     }
@@ -89,7 +93,7 @@ impl WeightFs {
             ("retries_total", "counter", "Second looks at a chunk.", status.retries),
             ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
             ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
-            ("resident_bytes", "gauge", "Resident memory of the daemon.", resident_bytes()),
+            ("resident_bytes", "gauge", "Resident memory of the daemon.", resident_bytes("VmRSS:")),
         ];
         for (name, kind, help, value) in rows {
             let _ = write!(
@@ -101,10 +105,21 @@ impl WeightFs {
     }
 }
 
-/// Resident memory of this process, mapped file pages included.
-fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * 4096
+/// What a damaged chunk lies in.
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Header => "header",
+        Part::Tensor(_) => "tensor",
+        Part::Padding | Part::Trailing => "padding",
+    }
+}
+
+/// A line of `/proc/self/status`, in bytes: `VmRSS:` counts mapped file pages as well,
+/// `RssAnon:` is what this process holds itself.
+fn resident_bytes(field: &str) -> u64 {
+    let kib = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    kib.unwrap_or(0) * 1024
 }

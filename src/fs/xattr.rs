@@ -1,7 +1,7 @@
 //! Extended attributes of tensor files: what `getfattr` shows without opening a JSON.
 
 use super::{FsError, WeightFs};
-use crate::layout::{Ino, Node};
+use crate::layout::{Ino, Node, View};
 use crate::view::document;
 
 const PREFIX: &[u8] = b"user.weightfs.";
@@ -27,38 +27,46 @@ const NAMES: [(&[u8], Name); 6] = [
 ];
 
 impl WeightFs {
-    /// The value of attribute `name` of a tensor's file.
+    /// The value of attribute `name` of a tensor's or source's file.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        let Node::Tensor(index, _) = self.node(ino)? else {
-            return Err(FsError::NoAttribute);
-        };
         let name = name.strip_prefix(PREFIX).ok_or(FsError::NoAttribute)?;
         let &(_, name) = NAMES.iter().find(|(n, _)| *n == name).ok_or(FsError::NoAttribute)?;
-        self.attribute(index, name).map(String::into_bytes).ok_or(FsError::NoAttribute)
+        let value = self.attribute(self.node(ino)?, name);
+        value.map(String::into_bytes).ok_or(FsError::NoAttribute)
     }
 
     /// Names of the attributes that have a value, each ended by NUL.
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
-        let Node::Tensor(index, _) = self.node(ino)? else {
-            return Ok(Vec::new());
-        };
+        let node = self.node(ino)?;
         let mut list = Vec::new();
         for (text, name) in NAMES {
-            if self.attribute(index, name).is_some() {
+            if self.attribute(node, name).is_some() {
                 list.extend([PREFIX, text, b"\0"].concat());
             }
         }
         Ok(list)
     }
 
-    fn attribute(&self, index: u32, name: Name) -> Option<String> {
+    fn attribute(&self, node: Node, name: Name) -> Option<String> {
+        let store = &self.parts.store;
+        match (node, name) {
+            (Node::Tensor(..) | Node::Source(_), Name::Trust) => Some(store.trust().name().into()),
+            (Node::Tensor(index, view), _) => self.tensor_attribute(index, view, name),
+            (Node::Source(shard), Name::Sha256) => {
+                store.source_sha256(shard as usize).map(|digest| document::hex(&digest))
+            }
+            _ => None,
+        }
+    }
+
+    fn tensor_attribute(&self, index: u32, view: View, name: Name) -> Option<String> {
         let model = &self.parts.model;
         let mounted = self.parts.catalog.get(model, index as usize);
         let store = &self.parts.store;
+        // A checksum is that of the file it is asked of: the stored bytes and no other view.
         let checksum = || {
-            document::is_stored_tensor(model, &mounted)
-                .then(|| store.tensor_checksum(mounted.source as usize))
-                .flatten()
+            let stored = view == View::Bin && document::is_stored_tensor(model, &mounted);
+            stored.then(|| store.tensor_checksum(mounted.source as usize)).flatten()
         };
         Some(match name {
             Name::DType => mounted.dtype.name().into(),

@@ -14,6 +14,7 @@ pub(super) fn errno(error: &FsError) -> Errno {
         // What readlink(2) says of a file that is no link.
         FsError::NotLink => Errno::EINVAL,
         FsError::NoAttribute => Errno::NO_XATTR,
+        FsError::Internal => Errno::EIO,
         FsError::Read { error, .. } => store_errno(error),
     }
 }
@@ -40,6 +41,7 @@ mod tests {
             (FsError::IsDirectory, libc::EISDIR),
             (FsError::NotLink, libc::EINVAL),
             (FsError::NoAttribute, libc::ENODATA),
+            (FsError::Internal, libc::EIO),
             (FsError::from(std::io::Error::other("device")), libc::EIO),
         ];
         for (error, expected) in table {

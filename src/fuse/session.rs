@@ -7,10 +7,12 @@ use log::{debug, info};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 /// How to mount.
@@ -20,8 +22,6 @@ pub struct MountOptions {
     pub fsname: String,
     /// Let other users in.
     pub allow_other: bool,
-    /// Have `fusermount3` unmount when the daemon dies. Needs `allow_other`.
-    pub auto_unmount: bool,
     /// Reads at work at once.
     pub threads: usize,
     /// Whether tensor bytes pass through the page cache.
@@ -47,7 +47,11 @@ pub struct MountError {
 /// A mount that answers. Dropping it unmounts.
 #[derive(Debug)]
 pub struct Mounted {
-    session: Option<BackgroundSession>,
+    /// Never dropped: fuser would unmount whatever lies on the path by then, and that may be
+    /// somebody else's mount. [`Unmounter`] looks first.
+    session: ManuallyDrop<BackgroundSession>,
+    /// Hangs up when the session has ended.
+    ended: Receiver<()>,
     handle: Unmounter,
     activity: Arc<Activity>,
 }
@@ -70,7 +74,9 @@ pub fn mount(
     let mountpoint = mountpoint.canonicalize().map_err(failed)?;
     let activity = Arc::new(Activity::new());
     let threads = options.threads.max(1);
+    let (alive, ended) = mpsc::channel();
     let adapter = Adapter {
+        _alive: alive,
         lanes: lanes::Lanes::new(fs.store().sources().len(), threads),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
@@ -84,7 +90,7 @@ pub fn mount(
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
     let handle = Unmounter { mountpoint, device };
-    Ok(Mounted { session: Some(session), handle, activity })
+    Ok(Mounted { session: ManuallyDrop::new(session), ended, handle, activity })
 }
 
 fn config(options: &MountOptions, threads: usize) -> Config {
@@ -104,15 +110,8 @@ fn config(options: &MountOptions, threads: usize) -> Config {
         MountOption::FSName(fsname),
         MountOption::DefaultPermissions,
     ];
-    // mount(2) takes the type's second half as an option of its own, fusermount3 as `subtype=`.
-    config.mount_options.push(if options.auto_unmount {
-        MountOption::Subtype("weightfs".into())
-    } else {
-        MountOption::CUSTOM("subtype=weightfs".into())
-    });
-    if options.auto_unmount {
-        config.mount_options.push(MountOption::AutoUnmount);
-    }
+    // mount(2) makes `fuse.weightfs` of this, and so does fusermount3.
+    config.mount_options.push(MountOption::CUSTOM("subtype=weightfs".into()));
     config
 }
 
@@ -139,12 +138,14 @@ impl Mounted {
 
     /// Whether the mount still answers; false once somebody has unmounted it.
     pub fn is_alive(&self) -> bool {
-        self.session.as_ref().is_some_and(|s| !s.guard.is_finished())
+        !self.session.guard.is_finished()
+            && matches!(self.ended.try_recv(), Err(mpsc::TryRecvError::Empty))
     }
 
-    /// Waits until somebody unmounts.
-    pub fn wait(mut self) -> io::Result<()> {
-        self.session.take().map_or(Ok(()), BackgroundSession::join)
+    /// Waits until the mount is gone and the last open file is closed.
+    pub fn wait(self) {
+        // Nothing is ever sent: this returns when the session drops the file system.
+        let _ = self.ended.recv();
     }
 }
 

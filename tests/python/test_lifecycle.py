@@ -431,3 +431,20 @@ umount "$3" || exit 8
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["272", "fuse.weightfs"]
+
+
+def test_a_daemon_that_ends_leaves_the_next_mount_alone(mount, weightfs, tiny, tmp_path):
+    """The old daemon ends with its last open file; by then the path belongs to somebody else."""
+    point = mount(tiny).path
+    with open(point / "tensors/output.weight.bin", "rb"):
+        weightfs.run("umount", "--lazy", point)
+        log = tmp_path / "second.log"
+        weightfs.run(tiny, point, "-o", f"log={log}")
+    time.sleep(0.5)
+    assert is_mounted(point) and (point / "model.json").read_text()
+    np_like = open(point / "tensors/output.weight.bin", "rb")  # asks whether it is a terminal
+    np_like.close()
+    weightfs.run("umount", point)
+    time.sleep(0.2)
+    said = log.read_text()
+    assert "Not Implemented" not in said and "Unmount failed" not in said, said
