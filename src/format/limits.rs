@@ -22,9 +22,21 @@ pub struct Limits {
     /// Bytes of a tensor name. ggml allows 63, safetensors any; names past 255 are shown
     /// shortened.
     pub name_bytes: u64,
-    /// Bytes of a string that has to be held whole while it is looked at: an element of a
-    /// GGUF array, a safetensors metadata value.
+    /// Elements of any one array (GGUF). Writing one as text takes tens of nanoseconds each.
+    pub array_elements: u64,
+    /// Elements of arrays that lie in other arrays, in one file: they are written as text
+    /// without a place to begin from in the middle. No writer nests at all.
+    pub nested_elements: u64,
+    /// Bytes of a string that has to be held whole while it is looked at: a safetensors
+    /// metadata value.
     pub string_bytes: u64,
+    /// The same for a string in a GGUF array, which every reader of the array holds.
+    pub element_bytes: u64,
+    /// Bytes of one GGUF string. Whole tokenizers are kept so, of some 30 MiB.
+    pub text_bytes: u64,
+    /// Bytes of all GGUF metadata values together: their length as text has to be known
+    /// before the first byte is read.
+    pub value_bytes: u64,
     /// How deep arrays may nest; 1 is an array of numbers. No writer nests at all.
     pub array_depth: u32,
     /// Dimensions of a safetensors tensor (GGUF has a limit of its own, 8). numpy stops at 64.
@@ -41,7 +53,12 @@ impl Default for Limits {
             header_bytes: 256 << 20,
             key_bytes: 65_535,
             name_bytes: 65_535,
+            array_elements: 16 << 20,
+            nested_elements: 1 << 20,
             string_bytes: 8 << 20,
+            element_bytes: 1 << 20,
+            text_bytes: 64 << 20,
+            value_bytes: 128 << 20,
             array_depth: 4,
             dimensions: 65_535,
         }

@@ -74,8 +74,9 @@ pub trait Lines: std::fmt::Debug + Send + Sync {
     fn write(&self, index: u64, out: &mut Vec<u8>);
 }
 
-/// What a writer of text pushes into: text, and the mark that holds after it.
-type Sink<'a> = dyn FnMut(&[u8], Mark) -> ControlFlow<()> + 'a;
+/// What a writer of text pushes into: text, and the mark that holds after it, if writing can go
+/// on from there.
+type Sink<'a> = dyn FnMut(&[u8], Option<Mark>) -> ControlFlow<()> + 'a;
 
 /// Puts a [`Text`] together, piece by piece.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ impl<'a> Builder<'a> {
         let mut last = 0;
         piece.write(self.store, Mark::default(), &mut |text, after| {
             written += text.len() as u64;
-            if written - last >= STRIDE {
+            if let Some(after) = after.filter(|_| written - last >= STRIDE) {
                 last = written;
                 marks.push(Mark { written, ..after });
             }
@@ -212,7 +213,7 @@ impl Piece {
     fn write(&self, store: &Store, mark: Mark, sink: &mut Sink<'_>) -> io::Result<()> {
         match &self.source {
             Source::Literal(text) => {
-                let _ = sink(text, Mark::default());
+                let _ = sink(text, None);
                 Ok(())
             }
             Source::Str(Bytes::File(extent)) => {
@@ -231,14 +232,14 @@ impl Piece {
                     text.clear();
                     lines.write(index, &mut text);
                     let after = Mark { index: index + 1, ..Mark::default() };
-                    if sink(&text, after).is_break() {
+                    if sink(&text, Some(after)).is_break() {
                         break;
                     }
                 }
                 Ok(())
             }
             Source::Array(array, shard, indent) => {
-                write_array(&store.shard(*shard as usize), array, mark, *indent, sink)
+                write_array(&store.shard(*shard as usize), array, mark, *indent, sink).map(drop)
             }
         }
     }
@@ -263,11 +264,24 @@ fn write_str(
         text.clear();
         json::escape_into(&json::lossy(&bytes[..whole]), &mut text);
         used += whole as u64;
-        if sink(&text, Mark { used, ..Mark::default() }).is_break() {
+        if sink(&text, Some(Mark { used, ..Mark::default() })).is_break() {
             break;
         }
     }
     Ok(())
+}
+
+/// The same for bytes in memory, into the middle of something.
+fn write_bytes(mut bytes: &[u8], text: &mut Vec<u8>, sink: &mut Sink<'_>) -> ControlFlow<()> {
+    while bytes.len() > WINDOW {
+        let (window, rest) = bytes.split_at(whole_characters(&bytes[..WINDOW]));
+        json::escape_into(&json::lossy(window), text);
+        sink(text, None)?;
+        text.clear();
+        bytes = rest;
+    }
+    json::escape_into(&json::lossy(bytes), text);
+    ControlFlow::Continue(())
 }
 
 /// How many leading bytes do not end inside a character: the last up to three bytes
@@ -297,13 +311,13 @@ fn write_array(
     mark: Mark,
     indent: usize,
     sink: &mut Sink<'_>,
-) -> io::Result<()> {
+) -> io::Result<ControlFlow<()>> {
     let Array::Span { elem, count, extent, encoding } = *array else {
-        return Ok(());
+        return Ok(ControlFlow::Continue(()));
     };
     if count == 0 {
-        let _ = sink(b"[]", Mark::default());
-        return Ok(());
+        let _ = sink(b"[]", None);
+        return Ok(ControlFlow::Continue(()));
     }
     let pad = " ".repeat(indent + 2);
     let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
@@ -316,15 +330,33 @@ fn write_array(
         text.clear();
         text.extend(if index == 0 { &b"[\n"[..] } else { b",\n" });
         text.extend(pad.as_bytes());
-        match item {
-            Item::Value(value) => text.extend(json::scalar(&value).unwrap_or_default().as_bytes()),
-            Item::Str(bytes) => write_quoted(bytes, &mut text),
-            Item::Array(inner) => {
-                write_array(file, &inner, Mark::default(), indent + 2, &mut |inner, _| {
-                    text.extend(inner);
-                    ControlFlow::Continue(())
-                })?;
+        // What is long goes to the sink in pieces; what is left in `text` follows below.
+        let flow = match item {
+            Item::Value(value) => {
+                text.extend(json::scalar(&value).unwrap_or_default().as_bytes());
+                ControlFlow::Continue(())
             }
+            Item::Str(bytes) => {
+                text.push(b'"');
+                let flow = write_bytes(bytes, &mut text, sink);
+                text.push(b'"');
+                flow
+            }
+            Item::Array(inner) => {
+                let flow = sink(&text, None);
+                text.clear();
+                match flow {
+                    ControlFlow::Continue(()) => {
+                        write_array(file, &inner, Mark::default(), indent + 2, &mut |inner, _| {
+                            sink(inner, None)
+                        })?
+                    }
+                    stop => stop,
+                }
+            }
+        };
+        if flow.is_break() {
+            return Ok(flow);
         }
         index += 1;
         if index == count {
@@ -333,11 +365,12 @@ fn write_array(
             text.push(b']');
         }
         let used = reader.position().offset - extent.offset;
-        if sink(&text, Mark { index, used, written: 0 }).is_break() {
-            break;
+        let flow = sink(&text, Some(Mark { index, used, written: 0 }));
+        if flow.is_break() {
+            return Ok(flow);
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 fn write_quoted(bytes: &[u8], out: &mut Vec<u8>) {

@@ -294,3 +294,43 @@ def test_other_kinds_of_files_are_no_models(weightfs, tmp_path):
     for path in (tmp_path / "missing.gguf", tmp_path / "pipe", "/dev/null", "/proc/self/mem"):
         said = weightfs.run("ls", path, code=1, timeout=5).err
         assert str(path) in said
+
+
+SPARSE = {
+    "a string of a tebibyte": (8, struct.pack("<Q", 2**40 - 300)),
+    "an array of a tebibyte": (9, struct.pack("<IQ", 0, 2**40 - 300)),
+    "an array in an array of a tebibyte": (9, struct.pack("<IQIQ", 9, 1, 0, 2**40 - 400)),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_what_would_take_forever_to_show_is_refused(weightfs, tmp_path, name):
+    kind, start = SPARSE[name]
+    path = tmp_path / "m.gguf"
+    with open(path, "wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" + struct.pack("<I", kind) + start)
+        file.truncate(2**40)
+    begin = time.monotonic()
+    said = weightfs.run("ls", path, code=1).err
+    assert time.monotonic() - begin < 1
+    assert "m.gguf" in said and "limit" in said
+
+
+def test_long_strings_that_grow_when_escaped_stay_out_of_memory(mount, tmp_path):
+    path = tmp_path / "m.gguf"
+    element = struct.pack("<Q", 1 << 20) + b"\x01" * (1 << 20)
+    nested = struct.pack("<IQ", 9, 4) + 4 * (struct.pack("<IQ", 0, 100_000) + b"\xc8" * 100_000)
+    path.write_bytes(
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
+        + struct.pack("<Q", 1) + b"s" + struct.pack("<I", 9) + struct.pack("<IQ", 8, 32) + 32 * element
+        + struct.pack("<Q", 1) + b"n" + struct.pack("<I", 9) + nested
+    )
+    mounted = mount(path, "threads=8")
+    size = (mounted / "metadata/s.json").stat().st_size
+    assert size == len("[\n") + 32 * (len('  ""') + 6 * (1 << 20)) + 31 * len(",\n") + len("\n]\n")
+    with open(mounted / "metadata/s.json", "rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 12, size // 2) in (b"\\u0001\\u0001", b"u0001\\u0001\\", b"0001\\u0001\\u", b"001\\u0001\\u0", b"01\\u0001\\u00", b"1\\u0001\\u000")
+        assert os.pread(file.fileno(), 12, size - 5) == b'1"\n]\n'
+    found = json.loads((mounted / "metadata/n.json").read_text())
+    assert found == [[200] * 100_000] * 4
+    assert mounted.rss_anon() < 48 << 20

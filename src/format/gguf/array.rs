@@ -101,7 +101,7 @@ impl<'a> ArrayReader<'a> {
         self.index = self.index.saturating_add(1);
         match self.elem {
             ValueType::Str => {
-                let most = self.limits.string_bytes;
+                let most = self.limits.element_bytes;
                 string(&mut self.cursor, "length of a string in an array", most, &mut self.string)
                     .map_err(reading)?;
                 Ok(Some(Item::Str(&self.string)))

@@ -4,7 +4,7 @@
 use super::GgufError;
 use super::types::{fixed_size, value_type};
 use crate::format::cursor::{Cursor, ReadError};
-use crate::format::limits::within;
+use crate::format::limits::{OverLimit, within};
 use crate::format::{Budget, Limits, Quoted, duplicate};
 use crate::model::{Array, ByteOrder, Extent, Meta, Text, Value, ValueType};
 use std::fmt::{self, Display, Formatter};
@@ -80,11 +80,15 @@ pub(super) struct Walk<'c, 'f> {
     limits: &'c Limits,
     /// Strings and inner arrays passed so far.
     elements: u64,
+    /// Elements of inner arrays passed so far.
+    nested: u64,
+    /// Bytes of all values passed so far.
+    value_bytes: u64,
 }
 
 impl<'c, 'f> Walk<'c, 'f> {
     pub(super) fn new(cursor: &'c mut Cursor<'f>, limits: &'c Limits) -> Walk<'c, 'f> {
-        Walk { cursor, limits, elements: 0 }
+        Walk { cursor, limits, elements: 0, nested: 0, value_bytes: 0 }
     }
 
     fn record(
@@ -104,7 +108,12 @@ impl<'c, 'f> Walk<'c, 'f> {
             .map_err(|e| GgufError::limit(format_args!("metadata key {}", Quoted(key)), e))?;
         let what = Subject::Key(key);
         let value_type = self.value_type(what, "value")?;
+        let begin = self.cursor.position();
         let value = self.value(what, value_type)?;
+        let len = self.cursor.position().saturating_sub(begin);
+        self.value_bytes = self.value_bytes.saturating_add(len);
+        within("bytes of metadata values", self.value_bytes, self.limits.value_bytes)
+            .map_err(|e| GgufError::limit(what, e))?;
         Ok(Meta { key: key.as_slice().into(), value })
     }
 
@@ -128,6 +137,8 @@ impl<'c, 'f> Walk<'c, 'f> {
             ValueType::Array => self.array(what).map(Value::Array),
             ValueType::Str => {
                 let span = span(self.cursor).map_err(|e| reading(what, e))?;
+                within("length of a string", span.len, self.limits.text_bytes)
+                    .map_err(|e| GgufError::limit(what, e))?;
                 Ok(Value::Str(Text::Span(span)))
             }
             fixed => fixed_value(self.cursor, fixed).map_err(|e| reading(what, e)),
@@ -172,11 +183,13 @@ impl<'c, 'f> Walk<'c, 'f> {
         if let Some(size) = fixed_size(elem) {
             // `array_head` has seen that they fit.
             let bytes = count.saturating_mul(size);
+            self.count_numbers(count, depth).map_err(|e| GgufError::limit(what, e))?;
             return self.cursor.skip(bytes).map_err(|e| reading(what, e));
         }
         self.elements = self.elements.saturating_add(count);
         within("strings and inner arrays", self.elements, self.limits.elements)
             .map_err(|e| GgufError::limit(what, e))?;
+        self.count_numbers(count, depth).map_err(|e| GgufError::limit(what, e))?;
         if elem == ValueType::Str {
             return self.skip_strings(count).map_err(|e| reading(what, e));
         }
@@ -191,11 +204,20 @@ impl<'c, 'f> Walk<'c, 'f> {
         Ok(())
     }
 
+    fn count_numbers(&mut self, count: u64, depth: u32) -> Result<(), OverLimit> {
+        within("elements of an array", count, self.limits.array_elements)?;
+        if depth > 1 {
+            self.nested = self.nested.saturating_add(count);
+            within("elements of arrays in arrays", self.nested, self.limits.nested_elements)?;
+        }
+        Ok(())
+    }
+
     fn skip_strings(&mut self, count: u64) -> Result<(), ReadError> {
         for _ in 0..count {
             let len = self.cursor.size()?;
-            if len > self.limits.string_bytes && len <= self.cursor.left() {
-                within("length of a string in an array", len, self.limits.string_bytes)?;
+            if len > self.limits.element_bytes && len <= self.cursor.left() {
+                within("length of a string in an array", len, self.limits.element_bytes)?;
             }
             self.cursor.skip(len)?;
         }

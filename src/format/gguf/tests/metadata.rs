@@ -299,8 +299,48 @@ fn limits_hold_for_what_counts_cannot_bound() {
     assert!(parse(&tokens(99).bytes, &limits).is_ok());
     let limits = Limits { reserved_bytes: 200, ..Limits::default() };
     assert!(parse(&every_value().bytes, &limits).is_err());
-    let limits = Limits { string_bytes: 3, ..Limits::default() };
+    let limits = Limits { element_bytes: 3, ..Limits::default() };
     let mut w = Writer::v3(0, 1);
     let e = parse(&w.key("k", 9).u32(8).u64(1).string(b"four").bytes, &limits).unwrap_err();
     assert!(e.to_string().ends_with("length of a string in an array: 4 is over the limit of 3"));
+}
+
+#[test]
+fn values_are_bounded_by_what_their_text_would_cost() {
+    let numbers = |n: u64| {
+        let mut w = Writer::v3(0, 1);
+        w.key("k", 9).u32(0).u64(n).raw(&vec![7; n as usize]);
+        w.bytes
+    };
+    let nested = |n: u64| {
+        let mut w = Writer::v3(0, 1);
+        w.key("k", 9).u32(9).u64(1).u32(0).u64(n).raw(&vec![7; n as usize]);
+        w.bytes
+    };
+    let text = |n: usize| {
+        let mut w = Writer::v3(0, 1);
+        w.key("k", 8).string(&vec![b'x'; n]);
+        w.bytes
+    };
+    let small = Limits {
+        array_elements: 10,
+        nested_elements: 5,
+        text_bytes: 20,
+        value_bytes: 100,
+        ..Limits::default()
+    };
+    let refused = |bytes: &[u8]| parse(bytes, &small).unwrap_err().to_string();
+    assert!(parse(&numbers(10), &small).is_ok());
+    assert!(refused(&numbers(11)).ends_with("elements of an array: 11 is over the limit of 10"));
+    assert!(parse(&nested(4), &small).is_ok());
+    let want = "elements of arrays in arrays: 6 is over the limit of 5";
+    assert!(refused(&nested(6)).ends_with(want));
+    assert!(parse(&text(20), &small).is_ok());
+    assert!(refused(&text(21)).ends_with("length of a string: 21 is over the limit of 20"));
+    let mut many = Writer::v3(0, 5);
+    for key in ["a", "b", "c", "d", "e"] {
+        many.key(key, 8).string(&[b'x'; 20]);
+    }
+    let want = "bytes of metadata values: 112 is over the limit of 100";
+    assert!(refused(&many.bytes).ends_with(want), "{}", refused(&many.bytes));
 }
