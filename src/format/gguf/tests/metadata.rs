@@ -329,7 +329,7 @@ fn values_are_bounded_by_what_their_text_would_cost() {
         value_bytes: 100,
         ..Limits::default()
     };
-    let refused = |bytes: &[u8]| parse(bytes, &small).unwrap_err().to_string();
+    let refused = |bytes: &Vec<u8>| parse(bytes, &small).unwrap_err().to_string();
     assert!(parse(&numbers(10), &small).is_ok());
     assert!(refused(&numbers(11)).ends_with("elements of an array: 11 is over the limit of 10"));
     assert!(parse(&nested(4), &small).is_ok());
