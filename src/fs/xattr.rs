@@ -29,7 +29,7 @@ const NAMES: [(&[u8], Name); 6] = [
 impl WeightFs {
     /// The value of attribute `name` of a tensor's file.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        let Node::Tensor(index, _) = self.node(ino)? else {
+        let Node::Tensor(index, ..) = self.node(ino)? else {
             return Err(FsError::NoAttribute);
         };
         let name = name.strip_prefix(PREFIX).ok_or(FsError::NoAttribute)?;
@@ -39,7 +39,7 @@ impl WeightFs {
 
     /// Names of the attributes that have a value, each ended by NUL.
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
-        let Node::Tensor(index, _) = self.node(ino)? else {
+        let Node::Tensor(index, ..) = self.node(ino)? else {
             return Ok(Vec::new());
         };
         let mut list = Vec::new();
