@@ -58,6 +58,7 @@ pub fn read_vec(from: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> io::R
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

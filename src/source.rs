@@ -66,10 +66,12 @@ pub enum SourceError {
     },
 }
 
-/// How often, and how far apart, a change time that nothing explains is looked at again.
-/// A rename sets it just before the names move; only a modification stays unexplained.
-const SECOND_LOOKS: u32 = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+/// How often a change time that nothing explains is looked at again. A rename sets it before
+/// the names move, and a busy disk can lie between the two; only a modification stays
+/// unexplained. Waits double, so this is a fifth of a second, once in the life of a source.
+const SECOND_LOOKS: u32 = 6;
+/// The first wait between two looks.
+const FIRST_WAIT: Duration = Duration::from_millis(3);
 
 /// An open, read-only source file.
 #[derive(Debug)]
@@ -257,30 +259,35 @@ impl Source {
         let _alone = self.judging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut looks = 0;
         loop {
+            if let Some(what) = self.changed() {
+                return Err(self.changed_error(what));
+            }
             let now = self.stat()?;
             let names = Names::look(&self.path, &self.file);
             let mut baseline = self.baseline();
             match baseline.judge(&now, &names) {
                 Verdict::Same => return Ok(()),
                 Verdict::Harmless(what) => {
-                    for what in what {
-                        if !baseline.notes.contains(&what) && baseline.notes.len() < NOTES {
-                            log::warn!(
-                                "{}: {what}; the open file is still served",
-                                self.path.display()
-                            );
-                            baseline.notes.push(what);
-                        }
-                    }
+                    let room = NOTES.saturating_sub(baseline.notes.len());
+                    let new: Vec<_> = what
+                        .into_iter()
+                        .filter(|w| !baseline.notes.contains(w))
+                        .take(room)
+                        .collect();
+                    baseline.notes.extend(new.iter().cloned());
                     baseline.identity = now;
                     baseline.names = names;
                     self.ctime.store(now.ctime_nanos(), Ordering::Release);
+                    drop(baseline);
+                    for what in new {
+                        log::warn!("{}: {what}; still served", self.path.display());
+                    }
                     return Ok(());
                 }
                 Verdict::Unexplained if looks < SECOND_LOOKS => {
                     drop(baseline);
+                    std::thread::sleep(FIRST_WAIT * 2u32.pow(looks));
                     looks += 1;
-                    std::thread::sleep(BETWEEN_LOOKS);
                 }
                 Verdict::Unexplained => {
                     let old = baseline.identity.ctime;

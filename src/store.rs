@@ -278,6 +278,11 @@ impl Store {
         self.seal().is_some()
     }
 
+    /// Bytes per chunk that is checked at a time: the seal's, or our own.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.grid().chunk_bytes()
+    }
+
     /// What it was told.
     pub fn options(&self) -> StoreOptions {
         self.options

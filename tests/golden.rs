@@ -34,14 +34,14 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Multi-byte fields of a block, for types whose big-endian layout somebody has defined.
-fn fields(dtype: DType) -> &'static [std::ops::Range<usize>] {
+/// Multi-byte fields of a block, from and to, for types whose big-endian layout somebody has defined.
+fn fields(dtype: DType) -> &'static [(usize, usize)] {
     match dtype {
-        DType::F32 | DType::I32 => &[0..4],
-        DType::F16 | DType::BF16 | DType::I16 | DType::Q4_0 | DType::Q8_0 => &[0..2],
-        DType::F64 | DType::I64 => &[0..8],
-        DType::Q4_K => &[0..2, 2..4],
-        DType::Q6_K => &[208..210],
+        DType::F32 | DType::I32 => &[(0, 4)],
+        DType::F16 | DType::BF16 | DType::I16 | DType::Q4_0 | DType::Q8_0 => &[(0, 2)],
+        DType::F64 | DType::I64 => &[(0, 8)],
+        DType::Q4_K => &[(0, 2), (2, 4)],
+        DType::Q6_K => &[(208, 210)],
         DType::I8 | DType::MXFP4 | DType::NVFP4 => &[],
         other => panic!("{other} has no big-endian layout"),
     }
@@ -52,8 +52,8 @@ fn little_endian_bytes(model: &Loaded, tensor: &Tensor) -> Vec<u8> {
     let mut bytes = read_vec(source, tensor.extent.offset, tensor.extent.len as usize).unwrap();
     if model.model.byte_order == ByteOrder::Big {
         for block in bytes.chunks_mut(tensor.dtype.block().bytes as usize) {
-            for field in fields(tensor.dtype) {
-                block[field.clone()].reverse();
+            for &(from, to) in fields(tensor.dtype) {
+                block[from..to].reverse();
             }
         }
     }

@@ -14,7 +14,8 @@ use serde_json::{Value as Json, json};
 use std::io::Write;
 use std::path::Path;
 use weightfs::load::Loaded;
-use weightfs::seal::{self, Seal, VerifyOptions, hex};
+use weightfs::model::Model;
+use weightfs::seal::{self, Seal, Verified, VerifyOptions, hex};
 use weightfs::source::IoMode;
 use weightfs::view::json::lossy;
 
@@ -108,7 +109,12 @@ impl Verdict {
 }
 
 fn verify_one(model: &Path, against: &Against) -> Result<Verdict> {
-    let loaded = engine::load(model, IoMode::Auto)?;
+    let loaded = match engine::load(model, IoMode::Auto) {
+        Ok(loaded) => loaded,
+        // What cannot be opened may be damaged: its seal knows.
+        Err(error) if matches!(against, Against::Seal) => return unopened(model, error),
+        Err(error) => return Err(error),
+    };
     let bar = Progress::new(model, bytes_of(&loaded));
     match against {
         Against::Seal => by_seal(model, &loaded, &bar),
@@ -127,11 +133,31 @@ fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
             ),
         ));
     };
-    let (model, sources) = (&loaded.model, &loaded.sources);
-    let seal = Seal::load(&path, model, sources).map_err(engine::seal_error)?;
-    let report =
-        seal::verify(model, sources, &seal, VerifyOptions::default(), &|done| bar.set(done))
-            .map_err(engine::seal_error)?;
+    let verified = seal::verify_against(
+        &path,
+        &loaded.model,
+        &loaded.sources,
+        VerifyOptions::default(),
+        &|done| bar.set(done),
+    )
+    .map_err(engine::seal_error)?;
+    Ok(verdict(&loaded.model, verified))
+}
+
+/// A model that cannot be opened, by what its seal says of it.
+fn unopened(entry: &Path, error: anyhow::Error) -> Result<Verdict> {
+    match seal::verify_unopened(entry, IoMode::Auto, VerifyOptions::default(), &|_| {}) {
+        Some(Ok(verified)) => match verified.described.clone() {
+            Some(model) => Ok(verdict(&model, verified)),
+            None => Err(error),
+        },
+        _ => Err(error),
+    }
+}
+
+fn verdict(opened: &Model, verified: Verified) -> Verdict {
+    let Verified { report, described } = verified;
+    let model = described.as_ref().unwrap_or(opened);
     let bad = report.bad.into_iter().map(|bad| Bad {
         tensor: bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned()),
         place: bad.part.kind(),
@@ -142,9 +168,9 @@ fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
         expected: bad.expected,
         found: bad.found,
     });
-    let checked =
-        format!("{}, {}", plural(report.chunks as usize, "chunk"), size(bytes_of(loaded)));
-    Ok(Verdict { bad: bad.collect(), more: report.more, checked })
+    let bytes: u64 = model.shards.iter().map(|shard| shard.len).sum();
+    let checked = format!("{}, {}", plural(report.chunks as usize, "chunk"), size(bytes));
+    Verdict { bad: bad.collect(), more: report.more, checked }
 }
 
 /// Whole files against a list: `sha256sum`'s, with the names that the files have.

@@ -32,6 +32,7 @@ pub fn duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a [u8]) -> Option<(
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

@@ -3,7 +3,7 @@
 //! A vocabulary of a quarter of a million strings is megabytes of JSON that nobody
 //! may ever ask for. A [`Text`] knows its length and, every so often, a place to
 //! start from; any range of it is then written from the nearest such place. Memory
-//! stays at a few words per [`STRIDE`] bytes of text, whatever the file holds.
+//! stays at a few words per `STRIDE` bytes of text, whatever the file holds.
 
 use crate::bytes::ReadAt;
 use crate::format::gguf::array::{ArrayReader, Item, Position};

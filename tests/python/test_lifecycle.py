@@ -63,8 +63,9 @@ def test_the_mount_table(mount, tiny):
 
 
 def test_fsname_with_a_comma_and_a_backslash(mount, tiny):
-    assert mounts()[os.path.realpath(mount(tiny, "fsname=plain").path)][1] == "plain"
-    assert mounts()[os.path.realpath(mount(tiny, r"fsname=a\,b").path)][1] == "a,b"
+    for option, name in (("fsname=plain", "plain"), (r"fsname=a\,b", "a,b"), (r"fsname=a\\b", r"a\134b")):
+        point = os.path.realpath(mount(tiny, option).path)
+        assert mounts()[point][1] == name
 
 
 def test_a_value_with_an_escaped_comma(mount, tiny, tmp_path):
@@ -315,7 +316,7 @@ def test_a_dead_mount_is_cleared_and_mounted_over(mount, tiny):  # C43
     die(mounted)
     with pytest.raises(OSError) as failed:
         os.listdir(mounted.path)
-    assert failed.value.errno == errno.ENOTCONN
+    assert failed.value.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     again = mount(tiny, point=mounted.path)
     assert again.bin("output.weight") == gguf_file.plain().data_of("output.weight")
     again.unmount()

@@ -195,12 +195,12 @@ fn version_1_counts_a_nul_in_its_strings_which_is_dropped() {
     );
 }
 
-fn reader<'a>(bytes: &'a Vec<u8>, array: &Array) -> ArrayReader<'a> {
+fn reader<'a>(bytes: &'a dyn ReadAt, array: &Array) -> ArrayReader<'a> {
     let &Array::Span { elem, count, extent, encoding } = array else { panic!() };
     ArrayReader::new(bytes, elem, count, extent, encoding)
 }
 
-fn strings(bytes: &Vec<u8>, array: &Array) -> Vec<String> {
+fn strings(bytes: &dyn ReadAt, array: &Array) -> Vec<String> {
     let mut reader = reader(bytes, array);
     let mut all = Vec::new();
     while let Some(item) = reader.next().unwrap() {
