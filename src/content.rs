@@ -3,9 +3,12 @@
 //! A content is a few bytes in front and a body that comes from the store, as it is
 //! or turned on the way. Must not know which file it is or why it looks so.
 
+use crate::dtype::DType;
 use crate::model::Extent;
+use crate::quant::{self, Cover, Target};
 use crate::store::{ReadFailure, Store, StoreError};
 use crate::view::text::Text;
+use crate::view::whole::Whole;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,8 +31,38 @@ pub enum Body {
     Span(Extent),
     /// Stored bytes of a big-endian file, each field turned little-endian.
     Swapped(Extent, Swap),
+    /// Stored blocks decoded to a plain float type.
+    Decoded(Decoded),
+    /// Many tensors one after another, behind their header.
+    Whole(Arc<Whole>),
     /// A document that is written while it is read.
     Text(Arc<Text>),
+}
+
+/// Stored values shown in another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Whole blocks of `from`.
+    pub extent: Extent,
+    /// Their type.
+    pub from: DType,
+    /// How they are turned little-endian first, in a big-endian file.
+    pub swap: Option<Swap>,
+    /// The type shown.
+    pub to: Target,
+}
+
+impl Decoded {
+    /// Bytes of the decoded form; the sizes were checked when the view was planned.
+    pub fn len(&self) -> u64 {
+        let block = self.from.block();
+        self.extent.len / block.bytes * block.elements * self.to.size() as u64
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.extent.len == 0
+    }
 }
 
 /// Which bytes of a block form multi-byte numbers.
@@ -111,20 +144,25 @@ impl Content<'_> {
 }
 
 impl Body {
-    fn len(&self) -> u64 {
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Body::Empty => 0,
             Body::Span(extent) | Body::Swapped(extent, _) => extent.len,
+            Body::Decoded(decoded) => decoded.len(),
             Body::Text(text) => text.len(),
+            Body::Whole(whole) => whole.len(),
         }
     }
 
     /// Fills `out`, which lies inside the body.
-    fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
+    pub(crate) fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
         match self {
             Body::Empty => Ok(()),
             Body::Span(extent) => store.read(*extent, from, out),
             Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
+            Body::Decoded(decoded) => read_decoded(store, *decoded, from, out),
+            Body::Whole(whole) => whole.read(store, from, out),
             Body::Text(text) => text
                 .read(store, from, out)
                 .map_err(|error| ReadFailure { good: 0, error: StoreError::from(error) }),
@@ -169,6 +207,41 @@ fn read_swapped(
         swap.apply(&mut blocks[..whole]);
         let good = whole.saturating_sub(skip).min(out.len());
         out[..good].copy_from_slice(&blocks[skip.min(whole)..][..good]);
+        read.map_err(|failure| ReadFailure { good, ..failure })
+    })
+}
+
+/// Reads the blocks that cover the request, once, and decodes them into `out`.
+fn read_decoded(
+    store: &Store,
+    decoded: Decoded,
+    from: u64,
+    out: &mut [u8],
+) -> Result<(), ReadFailure> {
+    let Decoded { extent, from: dtype, swap, to } = decoded;
+    let cover = Cover::new(dtype, to, from..from + out.len() as u64)
+        .expect("the range lies inside a view whose size was checked");
+    let block = dtype.block().bytes;
+    SCRATCH.with_borrow_mut(|scratch| {
+        // Covers `out`, which is a slice in memory.
+        let needed = (cover.source.end - cover.source.start) as usize;
+        if scratch.len() < needed {
+            scratch.resize(needed, 0);
+        }
+        let blocks = &mut scratch[..needed];
+        let read = store.read(extent, cover.source.start, blocks);
+        let whole =
+            read.as_ref().map_or_else(|f| f.good as u64 / block * block, |()| needed as u64);
+        let blocks = &mut blocks[..whole as usize];
+        if let Some(swap) = swap {
+            swap.apply(blocks);
+        }
+        let values = whole / block * dtype.block().elements * to.size() as u64;
+        let good = (values.saturating_sub(cover.skip) as usize).min(out.len());
+        if good > 0 {
+            quant::decode_part(dtype, blocks, to, cover.skip, &mut out[..good])
+                .expect("whole blocks of a type with values, and as much room as they give");
+        }
         read.map_err(|failure| ReadFailure { good, ..failure })
     })
 }

@@ -4,13 +4,14 @@
 //! safetensors or fuser.
 
 use crate::content::{Body, Content};
-use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, View};
+use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, Offer, View};
 use crate::model::{Extent, Model, Value};
 use crate::naming::Catalog;
 use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
-use crate::view::{self, document, json};
+use crate::view::whole::Whole;
+use crate::view::{self, Repr, document, json};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 pub mod live;
+mod members;
 mod sums;
 pub mod xattr;
 
@@ -124,6 +126,8 @@ pub struct WeightFs {
     values: Box<[OnceLock<Arc<Text>>]>,
     /// `SHA256SUMS` and `tensors.sfv`.
     sums: [OnceLock<Arc<Text>>; 2],
+    /// `model.safetensors`, stored and in each dtype.
+    whole: [OnceLock<Arc<Whole>>; 4],
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -136,9 +140,14 @@ pub struct Handle(pub u64);
 impl WeightFs {
     /// Plans the mount; refuses names that meet on one path.
     pub fn new(parts: Parts) -> Result<WeightFs, LayoutError> {
+        let mut parts = Arc::new(parts);
+        let (whole, warnings) = members::obstacles(&parts);
+        if let Some(parts) = Arc::get_mut(&mut parts) {
+            parts.warnings.extend(warnings);
+        }
         let names = Names { model: &parts.model, catalog: &parts.catalog };
         let hashed = parts.store.source_sha256(0).is_some();
-        let layout = Layout::new(names, parts.store.is_sealed(), hashed)?;
+        let layout = Layout::new(names, Offer { sealed: parts.store.is_sealed(), hashed, whole })?;
         let mtime =
             parts.store.sources().iter().map(|s| s.mtime()).max().unwrap_or(SystemTime::UNIX_EPOCH);
         let values = parts.model.metadata.iter().map(|_| OnceLock::new()).collect();
@@ -148,10 +157,11 @@ impl WeightFs {
             metadata: OnceLock::new(),
             values,
             sums: Default::default(),
+            whole: Default::default(),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
-            parts: Arc::new(parts),
+            parts,
         })
     }
 
@@ -205,7 +215,7 @@ impl WeightFs {
     /// The one source that a file's bytes come from.
     fn shard(&self, node: Node) -> Option<u32> {
         match node {
-            Node::Tensor(i, _) => {
+            Node::Tensor(i, ..) => {
                 Some(self.parts.catalog.get(&self.parts.model, i as usize).extent.shard)
             }
             Node::Source(i) => Some(i),
@@ -216,7 +226,7 @@ impl WeightFs {
     /// Whether the source behind a tensor or source file is still what was mounted.
     pub fn check_source(&self, node: Node) -> Result<(), FsError> {
         match (node, self.shard(node)) {
-            (Node::Tensor(_, View::Json), _) | (_, None) => Ok(()),
+            (Node::Tensor(_, _, View::Json), _) | (_, None) => Ok(()),
             (_, Some(shard)) => {
                 let source = &self.parts.store.sources()[shard as usize];
                 source.check_unchanged().map_err(|e| FsError::Read { good: 0, error: e.into() })
@@ -228,7 +238,7 @@ impl WeightFs {
     pub fn slow_source(&self, ino: Ino) -> Option<u32> {
         let node = self.layout.node(self.names(), ino)?;
         let shard = match node {
-            Node::Tensor(_, View::Json)
+            Node::Tensor(_, _, View::Json)
             | Node::Live(_)
             | Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv) => {
                 return None;
@@ -365,12 +375,30 @@ impl WeightFs {
                     body: Body::Span(Extent { shard: i, offset: 0, len }),
                 }
             }
-            Node::Tensor(i, View::Json) => {
-                Content::document(json::document(&document::tensor(self.facts(), i as usize)))
+            Node::Tensor(i, repr, View::Json) => {
+                let document = document::tensor(self.facts(), i as usize, repr);
+                Content::document(json::document(&document.ok_or(FsError::NotFound)?))
             }
-            Node::Tensor(i, View::Bin) => view::raw(model, &catalog.get(model, i as usize)),
-            Node::Tensor(i, View::Npy) => {
-                view::npy(model, &catalog.get(model, i as usize)).ok_or(FsError::NotFound)?
+            Node::Tensor(i, repr, view) => {
+                let mounted = catalog.get(model, i as usize);
+                let content = match view {
+                    View::Npy => view::npy(model, &mounted, repr),
+                    _ => view::bin(model, &mounted, repr),
+                };
+                content.ok_or(FsError::NotFound)?
+            }
+            Node::Whole(repr) => {
+                let whole = once(
+                    &self.whole[Repr::ALL.iter().position(|&r| r == repr).unwrap_or(0)],
+                    || {
+                        Whole::new(
+                            Arc::new(members::Members::new(Arc::clone(&self.parts), repr)),
+                            &self.parts.model,
+                            &self.parts.store,
+                        )
+                    },
+                )?;
+                Content { head: (&[]).into(), body: Body::Whole(whole) }
             }
         })
     }
@@ -437,10 +465,10 @@ impl WeightFs {
 }
 
 /// The text in `slot`, made on first use. Two makers at once are harmless: the texts are equal.
-fn once(
-    slot: &OnceLock<Arc<Text>>,
-    make: impl FnOnce() -> io::Result<Text>,
-) -> Result<Arc<Text>, FsError> {
+fn once<T>(
+    slot: &OnceLock<Arc<T>>,
+    make: impl FnOnce() -> io::Result<T>,
+) -> Result<Arc<T>, FsError> {
     if let Some(text) = slot.get() {
         return Ok(Arc::clone(text));
     }

@@ -145,7 +145,9 @@ impl Adapter {
     fn open_flags(&self, node: Node, size: u64) -> FopenFlags {
         let direct = match node {
             Node::Live(_) => true,
-            Node::Tensor(_, View::Bin | View::Npy) | Node::Source(_) if self.direct_maps => {
+            Node::Tensor(_, _, View::Bin | View::Npy) | Node::Source(_) | Node::Whole(_)
+                if self.direct_maps =>
+            {
                 match self.cache {
                     CacheMode::Auto => size >= DIRECT_FROM,
                     CacheMode::Page => false,

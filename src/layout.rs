@@ -6,9 +6,14 @@
 
 use crate::model::{Model, Value};
 use crate::naming::{Catalog, StemIndex, file_stem};
-use crate::view::document::{LONGEST_SUFFIX, has_npy};
+use crate::quant::Target;
+use crate::view::document::LONGEST_SUFFIX;
+use crate::view::{self, Repr};
 use std::borrow::Cow;
 use std::num::NonZeroU64;
+
+/// File name of the whole model.
+const WHOLE: &str = "model.safetensors";
 
 /// An inode number: stable for the same model and options across mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +34,7 @@ impl Ino {
 pub enum Dir {
     Root,
     Metadata,
-    Tensors,
+    Tensors(Repr),
     Source,
     SourceNames,
     Live,
@@ -53,7 +58,7 @@ pub enum Live {
     Metrics,
 }
 
-/// A way to show one tensor.
+/// A file that shows one tensor.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
@@ -89,12 +94,24 @@ pub enum Node {
     Source(u32),
     /// The symlink from the n-th stored tensor's name.
     SourceName(u32),
-    /// A view of the n-th mounted tensor.
-    Tensor(u32, View),
+    /// A file of the n-th mounted tensor.
+    Tensor(u32, Repr, View),
+    /// The whole model as one safetensors file.
+    Whole(Repr),
 }
 
-const DIRS: [Dir; 6] =
-    [Dir::Root, Dir::Metadata, Dir::Tensors, Dir::Source, Dir::SourceNames, Dir::Live];
+/// In the order of their inode numbers: new ones go to the end.
+const DIRS: [Dir; 9] = [
+    Dir::Root,
+    Dir::Metadata,
+    Dir::Tensors(Repr::Stored),
+    Dir::Source,
+    Dir::SourceNames,
+    Dir::Live,
+    Dir::Tensors(Repr::Float(Target::F32)),
+    Dir::Tensors(Repr::Float(Target::F16)),
+    Dir::Tensors(Repr::Float(Target::BF16)),
+];
 const DOCS: [Doc; 4] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv];
 const LIVES: [Live; 2] = [Live::Status, Live::Metrics];
 
@@ -107,7 +124,8 @@ mod class {
     pub(super) const META: u8 = 3;
     pub(super) const SOURCE: u8 = 4;
     pub(super) const SOURCE_NAME: u8 = 5;
-    /// The first of one class per view.
+    pub(super) const WHOLE: u8 = 6;
+    /// The first of one class per representation and view.
     pub(super) const TENSOR: u8 = 16;
 }
 
@@ -125,7 +143,12 @@ impl Node {
             Node::Meta(i) => Ino::new(class::META, i),
             Node::Source(i) => Ino::new(class::SOURCE, i),
             Node::SourceName(i) => Ino::new(class::SOURCE_NAME, i),
-            Node::Tensor(i, view) => Ino::new(class::TENSOR + position(&View::ALL, &view) as u8, i),
+            Node::Whole(repr) => Ino::new(class::WHOLE, position(&Repr::ALL, &repr)),
+            Node::Tensor(i, repr, view) => {
+                let views = View::ALL.len() as u32;
+                let at = position(&Repr::ALL, &repr) * views + position(&View::ALL, &view);
+                Ino::new(class::TENSOR + at as u8, i)
+            }
         }
     }
 
@@ -141,8 +164,11 @@ impl Node {
             class::META => Node::Meta(index),
             class::SOURCE => Node::Source(index),
             class::SOURCE_NAME => Node::SourceName(index),
+            class::WHOLE => Node::Whole(*Repr::ALL.get(at)?),
             _ => {
-                Node::Tensor(index, *View::ALL.get(usize::from(class.checked_sub(class::TENSOR)?))?)
+                let at = usize::from(class.checked_sub(class::TENSOR)?);
+                let repr = *Repr::ALL.get(at / View::ALL.len())?;
+                Node::Tensor(index, repr, View::ALL[at % View::ALL.len()])
             }
         })
     }
@@ -193,6 +219,17 @@ pub struct Layout {
     root: Vec<(&'static str, Node)>,
 }
 
+/// Which files about the whole model a mount has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer {
+    /// `tensors.sfv`: there are CRC32s to list.
+    pub sealed: bool,
+    /// `SHA256SUMS`: there are SHA-256 digests to list.
+    pub hashed: bool,
+    /// `model.safetensors`: the format can hold the model.
+    pub whole: bool,
+}
+
 /// Model and names, which every question to the plan needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
@@ -203,8 +240,9 @@ pub struct Names<'a> {
 }
 
 impl Layout {
-    /// Plans the mount; `sealed` and `hashed` say whether there are checksums to list.
-    pub fn new(names: Names<'_>, sealed: bool, hashed: bool) -> Result<Layout, LayoutError> {
+    /// Plans the mount; `offer` says which files about the whole model there are.
+    pub fn new(names: Names<'_>, offer: Offer) -> Result<Layout, LayoutError> {
+        let Offer { sealed, hashed, whole } = offer;
         let Names { model, catalog } = names;
         let tensors = index(
             "tensors",
@@ -212,7 +250,7 @@ impl Layout {
             |i| catalog.get(model, i as usize).name,
             |i| mounted_stem(names, i),
         )?;
-        let source_names = if catalog.is_identity() {
+        let source_names = if !catalog.in_force() {
             None
         } else {
             Some(index(
@@ -239,9 +277,14 @@ impl Layout {
             ("model.json", Node::Doc(Doc::Model)),
             ("metadata.json", Node::Doc(Doc::Metadata)),
             ("metadata", Node::Dir(Dir::Metadata)),
-            ("tensors", Node::Dir(Dir::Tensors)),
-            ("source", Node::Dir(Dir::Source)),
         ];
+        for repr in Repr::ALL {
+            root.push((repr.directory(), Node::Dir(Dir::Tensors(repr))));
+        }
+        if whole {
+            root.push((WHOLE, Node::Whole(Repr::Stored)));
+        }
+        root.push(("source", Node::Dir(Dir::Source)));
         if source_names.is_some() {
             root.push(("source-names", Node::Dir(Dir::SourceNames)));
         }
@@ -265,8 +308,9 @@ impl Layout {
             Node::Meta(i) => (i as usize) < names.model.metadata.len(),
             Node::Source(i) => (i as usize) < names.model.shards.len(),
             Node::SourceName(i) => self.source_names.is_some() && link_target(names, i).is_some(),
-            Node::Tensor(i, view) => {
-                (i as usize) < names.catalog.len(names.model) && has_view(names, i, view)
+            Node::Whole(_) => self.root.iter().any(|&(_, n)| n == Node::Whole(Repr::Stored)),
+            Node::Tensor(i, repr, view) => {
+                (i as usize) < names.catalog.len(names.model) && has_view(names, i, repr, view)
             }
         };
         exists.then_some(node)
@@ -295,14 +339,23 @@ impl Layout {
                 let i = index.find(name.strip_suffix(b".bin")?, |i| stored_stem(model, i))?;
                 link_target(names, i).map(|_| Node::SourceName(i))
             }
-            Dir::Tensors => {
+            Dir::Tensors(repr) => {
+                if name == WHOLE.as_bytes() {
+                    return self.whole_in(repr);
+                }
                 let (stem, view) = View::ALL
                     .iter()
                     .find_map(|&v| Some((name.strip_suffix(v.suffix().as_bytes())?, v)))?;
                 let i = self.tensors.find(stem, |i| mounted_stem(names, i))?;
-                has_view(names, i, view).then_some(Node::Tensor(i, view))
+                has_view(names, i, repr, view).then_some(Node::Tensor(i, repr, view))
             }
         }
+    }
+
+    /// `model.safetensors` in a directory of tensors: in each dtype's, the stored one's is at the root.
+    fn whole_in(&self, repr: Repr) -> Option<Node> {
+        let whole = self.root.iter().any(|&(_, n)| n == Node::Whole(Repr::Stored));
+        (whole && repr != Repr::Stored).then_some(Node::Whole(repr))
     }
 
     /// Entries of `dir` from position `from` on: `emit` is given the position to go on
@@ -340,15 +393,20 @@ impl Layout {
                 let stem = stored_stem(model, i as u32);
                 emit(next, Node::SourceName(i as u32), &[&*stem, b".bin"].concat())
             }),
-            Dir::Tensors => {
+            Dir::Tensors(repr) => {
                 let views = View::ALL.len() as u64;
-                numbered(from, catalog.len(model) as u64 * views, |at, next| {
+                let last = catalog.len(model) as u64 * views;
+                numbered(from, last + 1, |at, next| {
+                    if at as u64 == last {
+                        return self.whole_in(repr).is_none_or(|n| emit(next, n, WHOLE.as_bytes()));
+                    }
                     let (i, view) = ((at as u64 / views) as u32, View::ALL[at % View::ALL.len()]);
-                    if !has_view(names, i, view) {
+                    if !has_view(names, i, repr, view) {
                         return true;
                     }
                     let stem = mounted_stem(names, i);
-                    emit(next, Node::Tensor(i, view), &[&*stem, view.suffix().as_bytes()].concat())
+                    let name = [&*stem, view.suffix().as_bytes()].concat();
+                    emit(next, Node::Tensor(i, repr, view), &name)
                 });
             }
         }
@@ -371,7 +429,8 @@ impl Layout {
             Node::Meta(_) => Dir::Metadata,
             Node::Source(_) => Dir::Source,
             Node::SourceName(_) => Dir::SourceNames,
-            Node::Tensor(..) => Dir::Tensors,
+            Node::Whole(Repr::Stored) => Dir::Root,
+            Node::Whole(repr) | Node::Tensor(_, repr, _) => Dir::Tensors(repr),
         }
     }
 
@@ -385,7 +444,7 @@ impl Layout {
     /// Number of all files and directories (statfs).
     pub fn files(&self, names: Names<'_>) -> u64 {
         let Names { model, catalog } = names;
-        let tensors = catalog.len(model) as u64 * View::ALL.len() as u64;
+        let tensors = (catalog.len(model) * View::ALL.len() * Repr::ALL.len()) as u64;
         self.root.len() as u64 + tensors + (model.metadata.len() + model.shards.len()) as u64
     }
 
@@ -407,10 +466,12 @@ fn numbered(from: u64, count: u64, mut step: impl FnMut(usize, u64) -> bool) {
     }
 }
 
-fn has_view(names: Names<'_>, i: u32, view: View) -> bool {
+fn has_view(names: Names<'_>, i: u32, repr: Repr, view: View) -> bool {
+    let Names { model, catalog } = names;
+    let mounted = catalog.get(model, i as usize);
     match view {
-        View::Bin | View::Json => true,
-        View::Npy => has_npy(&names.catalog.get(names.model, i as usize)),
+        View::Bin | View::Json => view::shown(model, &mounted, repr).is_some(),
+        View::Npy => view::has_npy(model, &mounted, repr),
     }
 }
 

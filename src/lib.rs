@@ -23,6 +23,7 @@ pub mod load;
 pub mod model;
 pub mod naming;
 pub mod overrides;
+pub mod quant;
 pub mod seal;
 pub mod source;
 pub mod store;

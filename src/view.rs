@@ -2,15 +2,17 @@
 //!
 //! Must not know inodes, or how bytes are checked.
 
-use crate::content::{Body, Content, Swap};
+use crate::content::{Body, Content, Decoded, Swap};
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Model};
 use crate::naming::Mounted;
+use crate::quant::{self, Target};
 
 pub mod document;
 pub mod json;
 pub mod npy;
 pub mod text;
+pub mod whole;
 
 /// How the stored bytes of a tensor come to be served little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +46,89 @@ pub fn stored_form(dtype: DType, order: ByteOrder) -> Stored {
     Stored::Swapped(Swap { block: dtype.block().bytes as usize, fields })
 }
 
-/// The stored bytes of a tensor, little-endian where that is defined.
-pub fn raw(model: &Model, tensor: &Mounted<'_>) -> Content<'static> {
-    Content { head: (&[]).into(), body: raw_body(model, tensor) }
+/// In which type a tensor's values are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repr {
+    /// As stored.
+    Stored,
+    /// Every float or quantised tensor, decoded.
+    Float(Target),
 }
 
-fn raw_body(model: &Model, tensor: &Mounted<'_>) -> Body {
-    match stored_form(tensor.dtype, model.byte_order) {
-        Stored::Swapped(swap) => Body::Swapped(tensor.extent, swap),
-        Stored::AsIs | Stored::Undefined => Body::Span(tensor.extent),
+impl Repr {
+    /// All of them, in the order in which their directories are listed.
+    pub const ALL: [Repr; 4] = [
+        Repr::Stored,
+        Repr::Float(Target::F32),
+        Repr::Float(Target::F16),
+        Repr::Float(Target::BF16),
+    ];
+
+    /// The directory that holds tensors shown like this.
+    pub const fn directory(self) -> &'static str {
+        match self {
+            Repr::Stored => "tensors",
+            Repr::Float(Target::F32) => "f32",
+            Repr::Float(Target::F16) => "f16",
+            Repr::Float(Target::BF16) => "bf16",
+        }
     }
 }
 
-/// The stored bytes behind a numpy header, where numpy has the type.
-pub fn npy(model: &Model, tensor: &Mounted<'_>) -> Option<Content<'static>> {
-    let header = npy::header(npy::descr(tensor.dtype)?, tensor.shape)?;
-    Some(Content { head: header.into(), body: raw_body(model, tensor) })
+/// The type in which `tensor` is shown under `repr`; `None` when it has no values there.
+pub fn shown(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<DType> {
+    match repr {
+        Repr::Stored => Some(tensor.dtype),
+        Repr::Float(target) => decoded(model, tensor, target).map(|_| target.dtype()),
+    }
+}
+
+fn decoded(model: &Model, tensor: &Mounted<'_>, to: Target) -> Option<Decoded> {
+    if !quant::can_decode(tensor.dtype) {
+        return None;
+    }
+    let swap = match stored_form(tensor.dtype, model.byte_order) {
+        Stored::AsIs => None,
+        Stored::Swapped(swap) => Some(swap),
+        Stored::Undefined => return None,
+    };
+    // A view longer than a file can be has no file; with the header of a .npy in front too.
+    const LONGEST: u64 = i64::MAX as u64 - (1 << 20);
+    let elements = tensor.extent.len / tensor.dtype.block().bytes;
+    let bytes =
+        elements.checked_mul(tensor.dtype.block().elements)?.checked_mul(to.size() as u64)?;
+    (bytes <= LONGEST).then_some(Decoded { extent: tensor.extent, from: tensor.dtype, swap, to })
+}
+
+/// The values of a tensor, little-endian, without anything in front.
+pub fn body(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Body> {
+    match repr {
+        Repr::Float(target) if tensor.dtype != target.dtype() => {
+            decoded(model, tensor, target).map(Body::Decoded)
+        }
+        Repr::Stored | Repr::Float(_) => Some(match stored_form(tensor.dtype, model.byte_order) {
+            Stored::Swapped(swap) => Body::Swapped(tensor.extent, swap),
+            Stored::AsIs | Stored::Undefined => Body::Span(tensor.extent),
+        }),
+    }
+}
+
+/// `NAME.bin`.
+pub fn bin(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
+    Some(Content { head: (&[]).into(), body: body(model, tensor, repr)? })
+}
+
+/// `NAME.npy`, where numpy has the type.
+pub fn npy(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
+    let descr = npy::descr(shown(model, tensor, repr)?)?;
+    let header = npy::header(descr, tensor.shape)?;
+    Some(Content { head: header.into(), body: body(model, tensor, repr)? })
+}
+
+/// Whether there is a `NAME.npy`; cheaper than planning it.
+pub fn has_npy(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> bool {
+    tensor.shape.len() <= npy::MAX_DIMENSIONS
+        && shown(model, tensor, repr).is_some_and(|dtype| npy::descr(dtype).is_some())
 }
 
 #[cfg(test)]

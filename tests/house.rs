@@ -21,8 +21,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("load", &["bytes", "dtype", "format", "model", "source"]),
     ("content", &["dtype", "model", "quant", "store", "view"]),
     ("view", &["bytes", "content", "dtype", "format", "model", "naming", "quant", "store"]),
-    ("layout", &["model", "naming", "view"]),
-    ("fs", &["bytes", "content", "layout", "model", "naming", "source", "store", "view"]),
+    ("layout", &["model", "naming", "quant", "view"]),
+    (
+        "fs",
+        &[
+            "bytes", "content", "dtype", "layout", "model", "naming", "quant", "source", "store",
+            "view",
+        ],
+    ),
     ("fuse", &["fs", "layout", "store"]),
 ];
 

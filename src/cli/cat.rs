@@ -4,14 +4,14 @@ use super::args::{CatArgs, Form};
 use super::engine::{self, Opened};
 use super::exit::Exit;
 use super::text::Safe;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use weightfs::content::Content;
-use weightfs::dtype::DType;
 use weightfs::naming::{Mounted, file_stem};
-use weightfs::view::{self, document};
+use weightfs::quant::Target;
+use weightfs::view::{self, Repr, document};
 
 /// Bytes read at once: large enough for full speed, small enough for `head -c` to be quick.
 const PIECE: usize = 1 << 20;
@@ -32,30 +32,23 @@ pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
 /// The bytes of one form of a tensor.
 fn content(opened: &Opened, tensor: &Mounted<'_>, form: Form) -> Result<Content<'static>> {
     let model = &opened.model;
-    let as_it_is = match form {
-        Form::Stored => true,
-        Form::F32 => tensor.dtype == DType::F32,
-        Form::F16 => tensor.dtype == DType::F16,
-        Form::Bf16 => tensor.dtype == DType::BF16,
-        Form::Npy => {
-            return view::npy(model, tensor).ok_or_else(|| {
-                anyhow!(
-                    "tensor \"{}\": {} has no .npy form: numpy has no such type",
-                    Safe(tensor.name),
-                    tensor.dtype
-                )
-            });
-        }
+    let repr = match form {
+        Form::Stored | Form::Npy => Repr::Stored,
+        Form::F32 => Repr::Float(Target::F32),
+        Form::F16 => Repr::Float(Target::F16),
+        Form::Bf16 => Repr::Float(Target::BF16),
     };
-    if !as_it_is {
-        bail!(
-            "tensor \"{}\" is {} and has no values in {}",
-            Safe(tensor.name),
-            tensor.dtype,
-            form.word()
-        );
-    }
-    Ok(view::raw(model, tensor))
+    let content = match form {
+        // Values that numpy has no type for are shown to it as F32.
+        Form::Npy => [Repr::Stored, Repr::Float(Target::F32)]
+            .into_iter()
+            .find_map(|repr| view::npy(model, tensor, repr)),
+        _ => view::bin(model, tensor, repr),
+    };
+    content.ok_or_else(|| {
+        let name = Safe(tensor.name);
+        anyhow!("tensor \"{name}\" is {} and has no values in {}", tensor.dtype, form.word())
+    })
 }
 
 /// Writes all of `content`. When damage is met, what precedes it has been written.

@@ -2,7 +2,7 @@
 
 use super::{FsError, WeightFs};
 use crate::layout::{Ino, Node, View};
-use crate::view::document;
+use crate::view::{self, Repr, document};
 
 const PREFIX: &[u8] = b"user.weightfs.";
 
@@ -51,7 +51,7 @@ impl WeightFs {
         let store = &self.parts.store;
         match (node, name) {
             (Node::Tensor(..) | Node::Source(_), Name::Trust) => Some(store.trust().name().into()),
-            (Node::Tensor(index, view), _) => self.tensor_attribute(index, view, name),
+            (Node::Tensor(index, repr, view), _) => self.tensor_attribute(index, repr, view, name),
             (Node::Source(shard), Name::Sha256) => {
                 store.source_sha256(shard as usize).map(|digest| document::hex(&digest))
             }
@@ -59,17 +59,18 @@ impl WeightFs {
         }
     }
 
-    fn tensor_attribute(&self, index: u32, view: View, name: Name) -> Option<String> {
+    fn tensor_attribute(&self, index: u32, repr: Repr, view: View, name: Name) -> Option<String> {
         let model = &self.parts.model;
         let mounted = self.parts.catalog.get(model, index as usize);
         let store = &self.parts.store;
         // A checksum is that of the file it is asked of: the stored bytes and no other view.
         let checksum = || {
-            let stored = view == View::Bin && document::is_stored_tensor(model, &mounted);
+            let stored = (repr, view) == (Repr::Stored, View::Bin)
+                && document::is_stored_tensor(model, &mounted);
             stored.then(|| store.tensor_checksum(mounted.source as usize)).flatten()
         };
         Some(match name {
-            Name::DType => mounted.dtype.name().into(),
+            Name::DType => view::shown(model, &mounted, repr)?.name().into(),
             Name::Shape => {
                 let dims: Vec<String> = mounted.shape.iter().map(u64::to_string).collect();
                 format!("[{}]", dims.join(", "))

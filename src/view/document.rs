@@ -4,9 +4,10 @@
 
 use crate::model::{Array, ByteOrder, Format, Model, Value, elements};
 use crate::naming::{Catalog, Mounted, file_stem};
+use crate::quant::Target;
 use crate::store::{Store, Verify};
 use crate::view::json::lossy;
-use crate::view::{self, Stored, npy};
+use crate::view::{self, Repr, Stored};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -100,27 +101,21 @@ pub fn model(facts: Facts<'_>) -> Json {
     })
 }
 
-/// `tensors/NAME.json`.
-pub fn tensor(facts: Facts<'_>, index: usize) -> Json {
+/// `tensors/NAME.json`, `f32/NAME.json` and the like; `None` when the tensor has no values there.
+pub fn tensor(facts: Facts<'_>, index: usize, repr: Repr) -> Option<Json> {
     let Facts { model, catalog, store, .. } = facts;
     let mounted = catalog.get(model, index);
     let stored = &model.tensors[mounted.source as usize];
     let form = view::stored_form(mounted.dtype, model.byte_order);
-    let block = mounted.dtype.block();
+    let dtype = view::shown(model, &mounted, repr)?;
+    let block = dtype.block();
     let byte_order = if form == Stored::Undefined { ByteOrder::Big } else { ByteOrder::Little };
-    let stem = file_stem(mounted.name, LONGEST_SUFFIX);
-    let stem = lossy(&stem);
-    let mut files = Map::new();
-    files.insert("stored".into(), format!("tensors/{stem}.bin").into());
-    if view::npy(model, &mounted).is_some() {
-        files.insert("npy".into(), format!("tensors/{stem}.npy").into());
-    }
     let mut document = json!({
         "name": lossy(mounted.name),
         "source_name": lossy(&stored.name),
-        "dtype": mounted.dtype.name(),
+        "dtype": dtype.name(),
         "shape": mounted.shape,
-        "nbytes": mounted.extent.len,
+        "nbytes": view::bin(model, &mounted, repr)?.len(),
         "elements": elements(mounted.shape),
         "block": {"elements": block.elements, "bytes": block.bytes},
         "byte_order": byte_order.name(),
@@ -129,13 +124,38 @@ pub fn tensor(facts: Facts<'_>, index: usize) -> Json {
             "file": lossy(&model.shards[mounted.extent.shard as usize].file),
             "offset": mounted.extent.offset,
         },
-        "checksum": checksum(facts, &mounted),
-        "files": files,
+        "checksum": match repr {
+            Repr::Stored => checksum(facts, &mounted),
+            Repr::Float(_) => Json::Null,
+        },
+        "files": files(model, &mounted, repr),
     });
+    if repr != Repr::Stored {
+        document["converted_from"] = mounted.dtype.name().into();
+    }
     if let Some(shape) = original_shape(model, store, &stored.name) {
         document["orig_shape"] = shape;
     }
-    document
+    Some(document)
+}
+
+/// Where the tensor is to be had: stored, in each dtype, and as `.npy` beside this description.
+fn files(model: &Model, mounted: &Mounted<'_>, beside: Repr) -> Map<String, Json> {
+    let stem = file_stem(mounted.name, LONGEST_SUFFIX);
+    let stem = lossy(&stem);
+    let mut files = Map::new();
+    for repr in Repr::ALL {
+        if view::shown(model, mounted, repr).is_some() {
+            let key = if repr == Repr::Stored { "stored" } else { repr.directory() };
+            files.insert(key.into(), format!("{}/{stem}.bin", repr.directory()).into());
+        }
+    }
+    let npy =
+        [beside, Repr::Float(Target::F32)].into_iter().find(|&r| view::has_npy(model, mounted, r));
+    if let Some(repr) = npy {
+        files.insert("npy".into(), format!("{}/{stem}.npy", repr.directory()).into());
+    }
+    files
 }
 
 /// Whether the served bytes are exactly those of one stored tensor.
@@ -199,11 +219,6 @@ pub fn listing(facts: Facts<'_>) -> Json {
         })
         .collect();
     json!({"model": model(facts), "tensors": tensors})
-}
-
-/// Whether `tensors/` holds a `.npy` of this tensor; cheaper than planning it.
-pub fn has_npy(mounted: &Mounted<'_>) -> bool {
-    npy::descr(mounted.dtype).is_some() && mounted.shape.len() <= npy::MAX_DIMENSIONS
 }
 
 /// Lower-case hexadecimal.

@@ -95,8 +95,13 @@ impl<'a> Builder<'a> {
 
     /// Adds ready text.
     pub fn literal(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Adds bytes that are no text.
+    pub fn bytes(&mut self, text: &[u8]) {
         if let Some(Piece { source: Source::Literal(last), .. }) = self.pieces.last_mut() {
-            last.extend(text.as_bytes());
+            last.extend(text);
         } else {
             let source = Source::Literal(text.into());
             self.pieces.push(Piece { start: self.len, source, marks: Vec::new() });

@@ -108,6 +108,7 @@ def test_model_safetensors_opens_and_holds_every_tensor(views, folder, tmp_path)
     (tmp_path / "wanted.json").write_text(json.dumps(wanted))
     code = """
 import hashlib, json, sys
+import ml_dtypes  # gives numpy its bfloat16
 import numpy as np
 from safetensors import safe_open
 wanted = json.load(open(sys.argv[2]))

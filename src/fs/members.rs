@@ -1,0 +1,94 @@
+//! Which tensors a virtual `model.safetensors` holds, and in which type.
+
+use super::Parts;
+use crate::content::Body;
+use crate::dtype::{DType, Kind};
+use crate::naming::Mounted;
+use crate::quant::Target;
+use crate::view::whole::{MAX_HEADER, Member, Members as Choice, Whole, has_dtype};
+use crate::view::{self, Repr, Stored};
+use std::sync::Arc;
+
+/// The mounted tensors under one representation.
+#[derive(Debug)]
+pub(super) struct Members {
+    parts: Arc<Parts>,
+    repr: Repr,
+}
+
+impl Members {
+    pub(super) fn new(parts: Arc<Parts>, repr: Repr) -> Members {
+        Members { parts, repr }
+    }
+
+    /// The type a tensor has in the file and its bytes: as asked, else as stored, and what
+    /// safetensors has no type for as F32.
+    fn shown(&self, tensor: &Mounted<'_>) -> Option<(DType, Body)> {
+        let model = &self.parts.model;
+        let choices = [self.repr, Repr::Stored, Repr::Float(Target::F32)];
+        let repr = choices.into_iter().find(|&r| {
+            let undefined = view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined;
+            view::shown(model, tensor, r).is_some_and(|d| has_dtype(d) && !undefined)
+        })?;
+        Some((view::shown(model, tensor, repr)?, view::body(model, tensor, repr)?))
+    }
+}
+
+impl Choice for Members {
+    fn count(&self) -> usize {
+        self.parts.catalog.len(&self.parts.model)
+    }
+
+    fn member(&self, index: usize) -> Option<Member<'_>> {
+        let tensor = self.parts.catalog.get(&self.parts.model, index);
+        let name = std::str::from_utf8(tensor.name).ok()?;
+        let (dtype, body) = self.shown(&tensor)?;
+        Some(Member { name, dtype, shape: tensor.shape, body })
+    }
+}
+
+/// Why there is no `model.safetensors`, and which tensors it lacks; both are warnings.
+pub(super) fn obstacles(parts: &Arc<Parts>) -> (bool, Vec<String>) {
+    let Parts { model, catalog, store, .. } = &**parts;
+    let mut left_out = 0;
+    // Upper bound of the header: escapes, and twenty digits for each number.
+    let mut bound = 64u64;
+    for i in 0..catalog.len(model) {
+        let tensor = catalog.get(model, i);
+        let unfit = match std::str::from_utf8(tensor.name) {
+            Err(_) => Some("is not UTF-8"),
+            Ok("__metadata__") => Some("is the name of the header's own entry"),
+            Ok(_) => None,
+        };
+        if let Some(why) = unfit {
+            let name = tensor.name.escape_ascii();
+            return (
+                false,
+                vec![format!("there is no model.safetensors: the tensor name \"{name}\" {why}")],
+            );
+        }
+        bound += 6 * tensor.name.len() as u64 + 21 * tensor.shape.len() as u64 + 120;
+        if tensor.dtype.kind() == Kind::Quantised
+            && view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined
+        {
+            left_out += 1;
+        }
+    }
+    let mut warnings = Vec::new();
+    if left_out > 0 {
+        warnings.push(format!(
+            "model.safetensors lacks {left_out} quantised tensors whose big-endian layout nobody defines"
+        ));
+    }
+    if bound > MAX_HEADER {
+        let fits = Repr::ALL.into_iter().all(|repr| {
+            let members = Arc::new(Members::new(Arc::clone(parts), repr));
+            Whole::new(members, model, store).is_ok_and(|whole| whole.header_len() <= MAX_HEADER)
+        });
+        if !fits {
+            warnings.push("there is no model.safetensors: its header would be too long".into());
+            return (false, warnings);
+        }
+    }
+    (true, warnings)
+}

@@ -1,0 +1,215 @@
+//! The whole model as one virtual safetensors file.
+//!
+//! The header is text that is written while it is read, the data one body per tensor;
+//! kept are an order and an offset per tensor. Laid out as the reference writer does:
+//! by type (widest first), then by name, without holes, data aligned to 64 bytes.
+
+use crate::content::Body;
+use crate::dtype::DType;
+use crate::model::Model;
+use crate::store::{ReadFailure, Store};
+use crate::view::text::{Builder, Lines, Text};
+use std::io;
+use std::sync::Arc;
+
+/// Longest header that the reference reader takes, in bytes.
+pub const MAX_HEADER: u64 = 100_000_000;
+/// Alignment of the data in the file, in bytes: what vector loads from a mapping like.
+const ALIGNMENT: u64 = 64;
+
+/// safetensors' own order of types; data comes in the reverse of it.
+const ORDER: [DType; 22] = [
+    DType::BOOL,
+    DType::F4,
+    DType::F6_E2M3,
+    DType::F6_E3M2,
+    DType::U8,
+    DType::I8,
+    DType::F8_E5M2,
+    DType::F8_E4M3,
+    DType::F8_E8M0,
+    DType::F8_E4M3FNUZ,
+    DType::F8_E5M2FNUZ,
+    DType::I16,
+    DType::U16,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::U32,
+    DType::F32,
+    DType::C64,
+    DType::F64,
+    DType::I64,
+    DType::U64,
+];
+
+/// Whether safetensors has the type.
+pub fn has_dtype(dtype: DType) -> bool {
+    ORDER.contains(&dtype)
+}
+
+/// One tensor of the file.
+#[derive(Debug)]
+pub struct Member<'a> {
+    /// Its name in the header.
+    pub name: &'a str,
+    /// A type that safetensors has.
+    pub dtype: DType,
+    /// Row-major, outermost first.
+    pub shape: &'a [u64],
+    /// Its bytes.
+    pub body: Body,
+}
+
+/// The tensors to choose from.
+pub trait Members: std::fmt::Debug + Send + Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The `index`th; `None` when it has no place in the file.
+    fn member(&self, index: usize) -> Option<Member<'_>>;
+}
+
+/// The plan of the file.
+#[derive(Debug)]
+pub struct Whole {
+    plan: Arc<Plan>,
+    header: Text,
+}
+
+#[derive(Debug)]
+struct Plan {
+    members: Arc<dyn Members>,
+    /// Indices of the members in the order of their data.
+    order: Box<[u32]>,
+    /// Where each one's data begins in the data section, and where it ends.
+    starts: Box<[u64]>,
+}
+
+impl Whole {
+    /// Plans the file. Fails when the sum of sizes is more than a file can have.
+    pub fn new(members: Arc<dyn Members>, model: &Arc<Model>, store: &Store) -> io::Result<Whole> {
+        let plan = Arc::new(Plan::new(members)?);
+        let mut measure = Builder::new(model, store);
+        measure.lines(Arc::clone(&plan) as Arc<dyn Lines>)?;
+        let written = measure.finish().len();
+        let padded = (8 + written).next_multiple_of(ALIGNMENT) - 8;
+        let mut header = Builder::new(model, store);
+        header.bytes(&padded.to_le_bytes());
+        header.lines(Arc::clone(&plan) as Arc<dyn Lines>)?;
+        header.bytes(&vec![b' '; (padded - written) as usize]);
+        Ok(Whole { plan, header: header.finish() })
+    }
+
+    /// Bytes of the header, without its length in front.
+    pub fn header_len(&self) -> u64 {
+        self.header.len() - 8
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.header.len() + self.plan.data_len()
+    }
+
+    /// Never: there is always a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Fills `out` from `from` on; the caller keeps inside the file.
+    pub(crate) fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
+        let header_len = self.header.len();
+        let mut done = 0;
+        if from < header_len {
+            done = out.len().min(usize::try_from(header_len - from).unwrap_or(out.len()));
+            self.header
+                .read(store, from, &mut out[..done])
+                .map_err(|error| ReadFailure { good: 0, error: error.into() })?;
+        }
+        let Plan { members, order, starts } = &*self.plan;
+        let mut next = None;
+        while done < out.len() {
+            let at = from + done as u64 - header_len;
+            let i = next.unwrap_or_else(|| starts.partition_point(|&s| s <= at).saturating_sub(1));
+            let n =
+                (out.len() - done).min(usize::try_from(starts[i + 1] - at).unwrap_or(usize::MAX));
+            if n > 0 {
+                let member = members
+                    .member(order[i] as usize)
+                    .expect("planned with a body, and nothing changes");
+                member
+                    .body
+                    .read(store, at - starts[i], &mut out[done..done + n])
+                    .map_err(|f| ReadFailure { good: f.good + done, ..f })?;
+            }
+            done += n;
+            next = Some(i + 1);
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn new(members: Arc<dyn Members>) -> io::Result<Plan> {
+        let mut order: Vec<u32> = (0..members.count())
+            .filter(|&i| members.member(i).is_some())
+            // A model has at most 2^20 tensors, and fewer than 2^32 slices of them.
+            .map(|i| i as u32)
+            .collect();
+        let rank = |dtype| ORDER.iter().position(|&d| d == dtype);
+        order.sort_by(|&a, &b| {
+            let key = |i: u32| members.member(i as usize).map(|m| (rank(m.dtype), m.name));
+            match (key(a), key(b)) {
+                (Some((a, name_a)), Some((b, name_b))) => {
+                    b.cmp(&a).then_with(|| name_a.cmp(name_b))
+                }
+                _ => std::cmp::Ordering::Equal,
+            }
+        });
+        let mut starts = Vec::with_capacity(order.len() + 1);
+        let mut end = 0u64;
+        starts.push(end);
+        for &i in &order {
+            let len = members.member(i as usize).map_or(0, |m| m.body.len());
+            end = end
+                .checked_add(len)
+                .filter(|&end| end < i64::MAX as u64 - 2 * MAX_HEADER)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            starts.push(end);
+        }
+        Ok(Plan { members, order: order.into(), starts: starts.into() })
+    }
+
+    fn data_len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+}
+
+/// The header, entry by entry: the opening with the metadata, each tensor, the end.
+impl Lines for Plan {
+    fn count(&self) -> u64 {
+        self.order.len() as u64 + 2
+    }
+
+    fn write(&self, index: u64, out: &mut Vec<u8>) {
+        let Some(i) = index.checked_sub(1) else {
+            // Some loaders insist on a format; "pt" is what all of them take.
+            out.extend(br#"{"__metadata__":{"format":"pt"}"#);
+            return;
+        };
+        let i = i as usize;
+        let Some(&member) = self.order.get(i) else { return out.push(b'}') };
+        let Some(Member { name, dtype, shape, .. }) = self.members.member(member as usize) else {
+            return;
+        };
+        let entry = serde_json::json!({
+            "dtype": dtype.name(),
+            "shape": shape,
+            "data_offsets": [self.starts[i], self.starts[i + 1]],
+        });
+        out.push(b',');
+        out.extend(serde_json::Value::from(name).to_string().as_bytes());
+        out.push(b':');
+        out.extend(entry.to_string().as_bytes());
+    }
+}
