@@ -30,6 +30,52 @@ pub enum OverrideError {
     NoKey,
 }
 
+/// Reads the JSON of a setting. An integer that no type of metadata holds is refused: JSON's
+/// own numbers would round it.
+pub fn json(text: &[u8]) -> Result<Json, String> {
+    let value = serde_json::from_slice(text).map_err(|error| format!("not JSON ({error})"))?;
+    match integers(text)
+        .into_iter()
+        .find(|n| n.parse::<u64>().is_err() && n.parse::<i64>().is_err())
+    {
+        None => Ok(value),
+        Some(literal) => Err(format!(
+            "{literal} is an integer of more than 64 bits, which no metadata type holds (a float has \
+             a point or an exponent)"
+        )),
+    }
+}
+
+/// The integer literals of a valid JSON text.
+fn integers(text: &[u8]) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                while let Some(&c) = text.get(at) {
+                    at += if c == b'\\' { 2 } else { 1 };
+                    if c == b'"' {
+                        break;
+                    }
+                }
+            }
+            b'-' | b'0'..=b'9' => {
+                let more = text[at..]
+                    .iter()
+                    .take_while(|c| matches!(c, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+                at += more.count();
+                found.extend(std::str::from_utf8(&text[start..at]).ok());
+            }
+            _ => {}
+        }
+    }
+    found.retain(|literal| !literal.contains(['.', 'e', 'E']));
+    found
+}
+
 /// Sets `key` in `model`. An existing key keeps its type; a new one takes the JSON value's.
 pub fn set(model: &mut Model, key: &str, setting: &Setting) -> Result<(), OverrideError> {
     if key.is_empty() {
@@ -117,13 +163,23 @@ fn typed(kind: ValueType, json: &Json) -> Option<Value> {
         ValueType::I16 => Value::I16(signed()?.try_into().ok()?),
         ValueType::I32 => Value::I32(signed()?.try_into().ok()?),
         ValueType::I64 => Value::I64(signed()?),
-        // The nearest number; one beyond the type's range does not fit.
-        ValueType::F32 => Value::F32(Some(json.as_f64()? as f32).filter(|x| x.is_finite())?),
-        ValueType::F64 => Value::F64(json.as_f64()?),
+        // The nearest number to a fraction; an integer must be met exactly, and one beyond the
+        // type's range does not fit.
+        ValueType::F32 => {
+            let nearest = Some(json.as_f64()? as f32).filter(|x| x.is_finite())?;
+            Value::F32(Some(nearest).filter(|&x| is_met(json, f64::from(x)))?)
+        }
+        ValueType::F64 => Value::F64(json.as_f64().filter(|&x| is_met(json, x))?),
         ValueType::Bool => Value::Bool(json.as_bool()?),
         ValueType::Str => string(json.as_str()?.as_bytes()),
         ValueType::Array => return None,
     })
+}
+
+/// Whether `float` is the number in `json`, when that is an integer.
+fn is_met(json: &Json, float: f64) -> bool {
+    let integer = json.as_u64().map(i128::from).or_else(|| json.as_i64().map(i128::from));
+    integer.is_none_or(|n| float as i128 == n)
 }
 
 /// A new key's value, in the type that the JSON value has.
@@ -247,6 +303,32 @@ mod tests {
         assert!(matches!(after("x", json!([])), Err(OverrideError::EmptyArray { .. })));
         assert!(matches!(after("x", json!({})), Err(OverrideError::Shape { .. })));
         assert!(matches!(after("x", json!(null)), Err(OverrideError::Shape { .. })));
+    }
+
+    #[test]
+    fn integers_are_exact_or_refused() {
+        for text in [
+            "18446744073709551616",
+            "-9223372036854775809",
+            "[1, 18446744073709551616]",
+            r#"["\\", 99999999999999999999]"#,
+        ] {
+            assert!(super::json(text.as_bytes()).is_err_and(|e| e.contains("64 bits")), "{text}");
+        }
+        for text in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1.8446744073709551616e19",
+            r#""18446744073709551616""#,
+            r#"{"a\"18446744073709551616": [1, -2, 3e400000]}"#.split(',').next().unwrap_or("1"),
+            "-0",
+        ] {
+            let read = super::json(text.as_bytes());
+            assert!(read.is_ok() || !read.unwrap_err().contains("64 bits"), "{text}");
+        }
+        assert!(after("f", json!(16_777_217)).is_err());
+        assert!(after("x", json!([0.5, u64::MAX])).is_err());
+        assert_eq!(after("f", json!(0.1)).unwrap(), Value::F32(0.1));
     }
 
     #[test]

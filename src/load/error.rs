@@ -19,8 +19,8 @@ pub enum LoadError {
     Io { file: PathBuf, op: &'static str, source: io::Error },
 
     #[error(
-        "{}: names of models in {store} are not supported yet; give the path of the file or of \
-         its directory",
+        "{}: names of models in {store} are not supported by this version; give the path of the \
+         file or of its directory",
         Shown(spec)
     )]
     StoreName { spec: PathBuf, store: &'static str },

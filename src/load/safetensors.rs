@@ -219,7 +219,8 @@ impl Shards {
         if missing.is_empty() {
             return Ok(());
         }
-        let what = format!("{} of its {} shards are not there", missing.len(), self.names.len());
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        let what = format!("{} of its {} shards {verb} not there", missing.len(), self.names.len());
         Err(LoadError::Missing { file: entry.into(), what, missing })
     }
 }

@@ -307,7 +307,8 @@ impl Stage for Hf<'_> {
             warnings.push(format!("map=hf: {trouble}; kept as stored"));
         }
         if more > 0 {
-            warnings.push(format!("map=hf: {more} more tensors kept as stored"));
+            let tensors = if more == 1 { "tensor" } else { "tensors" };
+            warnings.push(format!("map=hf: {more} more {tensors} kept as stored"));
         }
     }
 }

@@ -106,6 +106,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, MapError> {
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     match read {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => problems.push(
+            Code::Read,
+            "cannot read the map file: there is none; map= takes none, hf, gguf or the FILE of a map".into(),
+        ),
         Err(e) => problems.push(Code::Read, format!("cannot read the map file: {e}")),
         Ok(_) if text.len() as u64 > MAX_FILE => {
             problems.push(Code::Limit, format!("the map file has more than {MAX_FILE} bytes"));

@@ -288,6 +288,21 @@ fn warn_case(names: Names<'_>, warnings: &mut Vec<String>) {
     }
 }
 
+/// What a converter did to the values, for somebody who never read one.
+fn in_plain_words(kind: &str) -> &str {
+    match kind {
+        "unpermute_rope" => "rows in another order",
+        "interleave_qkv" | "regroup_falcon_qkv" => {
+            "rows of queries, keys and values grouped otherwise"
+        }
+        "subtract_one" => "1 was added to each",
+        "log_of_negated" => "the exponential of each was taken and negated",
+        "transpose" => "rows and columns exchanged",
+        "unknown" => "changed in a way that is not known",
+        other => other,
+    }
+}
+
 /// Names that promise other values than the bytes have: one warning per kind.
 fn warn_values(names: Names<'_>, warnings: &mut Vec<String>) {
     let mut kinds: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
@@ -300,7 +315,8 @@ fn warn_values(names: Names<'_>, warnings: &mut Vec<String>) {
         let tensors = if count == 1 { "tensor has" } else { "tensors have" };
         warnings.push(format!(
             "map=hf changes names only: {count} {tensors} values as GGUF stores them, not those of \
-             the checkpoint (not applied: {kind}), first {first}"
+             the checkpoint ({}), first {first}",
+            in_plain_words(kind)
         ));
     }
 }

@@ -245,21 +245,18 @@ impl Store {
             expected: promise.map_or("unknown".to_owned(), crc_hex),
             found: found.to_string(),
         };
+        // The bytes as they are, where that is wanted; of those that cannot be read there are none.
+        let served = self.options.on_corruption == OnCorruption::Log
+            && source.read_at(wanted.start, wanted.out).is_ok();
+        let what = if served { "DAMAGED BYTES ARE SERVED (on_corruption=log)" } else { "damaged" };
         match self.damage.add(wanted.chunk, Bad { expected: promise, found }) {
             Notice::None => {}
-            Notice::Line => log::error!("damaged: {corrupt}"),
+            Notice::Line => log::error!("{what}: {corrupt}"),
             Notice::LastLine => {
-                log::error!("damaged: {corrupt}; further lines of this kind are suppressed");
+                log::error!("{what}: {corrupt}; further lines of this kind are suppressed");
             }
         }
-        match self.options.on_corruption {
-            OnCorruption::Eio => Err(StoreError::Corrupt(Box::new(corrupt))),
-            // The bytes as they are; of those that cannot be read there are none.
-            OnCorruption::Log => match source.read_at(wanted.start, wanted.out) {
-                Ok(()) => Ok(()),
-                Err(_) => Err(StoreError::Corrupt(Box::new(corrupt))),
-            },
-        }
+        if served { Ok(()) } else { Err(StoreError::Corrupt(Box::new(corrupt))) }
     }
 }
 

@@ -69,12 +69,19 @@ pub(super) fn place(
     }
     if file_end > padded_end {
         let more = file_end.saturating_sub(padded_end);
-        warnings.push(format!("{more} bytes after the last tensor"));
+        warnings.push(format!("{more} {} after the last tensor", bytes(more)));
     } else if file_end < padded_end && !tensors.is_empty() {
         let lacks = padded_end.saturating_sub(file_end);
-        warnings.push(format!("the padding after the last tensor is missing ({lacks} bytes)"));
+        warnings.push(format!(
+            "the padding after the last tensor is missing ({lacks} {})",
+            bytes(lacks)
+        ));
     }
     Ok(Placement { start: u64::try_from(data_start).unwrap_or(len).min(len), warnings })
+}
+
+fn bytes(n: u128) -> &'static str {
+    if n == 1 { "byte" } else { "bytes" }
 }
 
 /// What lies between the tensors, from the start of the data section.

@@ -71,9 +71,9 @@ pub enum SafetensorsError {
     )]
     Length { name: Box<[u8]>, dtype: DType, shape: Box<[u64]>, expected: u64, begin: u64, end: u64 },
     #[error(
-        "{} bytes after the last tensor: the tensors end at byte {end} of the file, the file at \
+        "{} {} after the last tensor: the tensors end at byte {end} of the file, the file at \
          byte {len}",
-        len.saturating_sub(*end)
+        len.saturating_sub(*end), if len.saturating_sub(*end) == 1 { "byte" } else { "bytes" }
     )]
     Trailing { end: u64, len: u64 },
     #[error(

@@ -79,7 +79,7 @@ fn shards_that_are_missing_or_something_else_are_named() {
     d.put(TWO, gguf(&[], &[]));
     assert_eq!(d.refused(INDEX), format!("{TWO}: is a GGUF file, not the model"));
     fs::remove_file(d.path(TWO)).unwrap();
-    let want = format!("{INDEX}: 1 of its 2 shards are not there; missing beside it: {TWO}");
+    let want = format!("{INDEX}: 1 of its 2 shards is not there; missing beside it: {TWO}");
     for name in [INDEX, ONE, ""] {
         assert_eq!(d.refused(name), want);
     }

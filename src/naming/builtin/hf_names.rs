@@ -173,10 +173,20 @@ impl Stage for Gguf {
     }
 
     fn finish(&mut self, _: Names<'_>, _: &mut MapError, warnings: &mut Vec<String>) {
+        let names = if self.renamed == 1 { "name" } else { "names" };
+        let others = match self.differing {
+            0 => String::new(),
+            1 => {
+                ": a converter also changes the values or the shape of 1 tensor, which is not done"
+                    .into()
+            }
+            n => format!(
+                ": a converter also changes the values or shapes of {n} tensors, which is not done"
+            ),
+        };
         warnings.push(format!(
-            "map=gguf changes names only ({} of them): a converter also changes the values or shapes \
-             of {}, which is not done, so this is no model for llama.cpp",
-            self.renamed, self.differing
+            "map=gguf changes names only ({} {names}){others}; this is no model for llama.cpp",
+            self.renamed
         ));
         for (listed, why) in [
             (&self.unknown, "without a GGUF name"),
@@ -237,7 +247,7 @@ mod tests {
                 "output.weight",
             ]
         );
-        assert!(has_warning(&catalog, &["changes names only (4 of them)", "of 1,"]));
+        assert!(has_warning(&catalog, &["changes names only (4 names)", "of 1 tensor,"]));
         assert!(has_warning(&catalog, &["without a GGUF name", "inv_freq"]));
         assert!(has_warning(&catalog, &["joined into one", "experts.1.w1"]));
         // The same stem means another thing elsewhere.
