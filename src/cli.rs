@@ -12,6 +12,7 @@ use std::process::ExitCode;
 mod args;
 mod autounmount;
 mod cat;
+mod clock;
 mod completions;
 mod daemon;
 mod engine;
@@ -54,13 +55,13 @@ pub(crate) fn run(argv: Vec<OsString>) -> ExitCode {
 fn dispatch(parsed: args::Parsed) -> anyhow::Result<Exit> {
     match parsed.command {
         Command::Mount(args) => {
-            let near = parsed.near.filter(|_| !args.model.exists());
-            mount::run(args, parsed.options).map_err(|error| match near {
-                Some(command) => {
-                    exit::with_line(&error, &format!("did you mean weightfs {command}?"))
-                }
-                None => error,
-            })
+            let absent = args.model.symlink_metadata().is_err();
+            // With an option in front the MODEL stands elsewhere, and is one.
+            let word = parsed.word.filter(|word| absent && args.model.as_os_str() == *word);
+            match word.and_then(|word| args::no_such_command(&word)) {
+                Some(error) => Err(error),
+                None => mount::run(args, parsed.options),
+            }
         }
         Command::Umount(args) => umount::run(&args),
         Command::Ls(args) => ls::run(&args),

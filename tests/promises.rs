@@ -108,3 +108,121 @@ fn programs_that_the_readme_names_are_there() {
         assert!(mode & 0o111 != 0, "{script} cannot be run");
     }
 }
+
+/// Commands of the README's session, each with what it prints.
+fn session() -> Vec<(String, Vec<String>)> {
+    let readme = readme();
+    let text = readme.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => commands.push((command.to_owned(), Vec::new())),
+            None => commands.last_mut().unwrap().1.push(line.to_owned()),
+        }
+    }
+    commands
+}
+
+/// A line with its numbers and units made alike, and its columns as close as may be.
+fn form(line: &str) -> String {
+    let word = |word: &str| match word {
+        "B" | "KiB" | "MiB" | "GiB" => "UNIT".to_owned(),
+        word => {
+            let digits = |c: char| c.is_ascii_digit() || c == '.';
+            let bare = word.trim_matches(['[', ']', ',']);
+            let is_number = !bare.is_empty() && bare.chars().all(digits);
+            if is_number { word.replace(bare, "1") } else { word.to_owned() }
+        }
+    };
+    line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The first tensors of the session's model; its embedding is cut to a few rows.
+fn small_gemma() -> Vec<u8> {
+    fn string(file: &mut Vec<u8>, text: &str) {
+        file.extend((text.len() as u64).to_le_bytes());
+        file.extend(text.as_bytes());
+    }
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    file.extend(3u64.to_le_bytes());
+    file.extend(2u64.to_le_bytes());
+    for (key, value) in [("general.architecture", "gemma3"), ("general.name", "Gemma 3 270m")] {
+        string(&mut file, key);
+        file.extend(8u32.to_le_bytes());
+        string(&mut file, value);
+    }
+    let mut offset = 0u64;
+    let blocks = |elements: u64, bytes: u64| elements / 32 * bytes;
+    for (name, kind, dims, len) in [
+        ("output_norm.weight", 0u32, &[640u64][..], 640 * 4),
+        ("token_embd.weight", 8, &[640, 64], blocks(640 * 64, 34)),
+        ("blk.0.attn_k.weight", 6, &[640, 256], blocks(640 * 256, 22)),
+    ] {
+        string(&mut file, name);
+        file.extend((dims.len() as u32).to_le_bytes());
+        dims.iter().for_each(|dim| file.extend(dim.to_le_bytes()));
+        file.extend(kind.to_le_bytes());
+        file.extend(offset.to_le_bytes());
+        offset += len;
+    }
+    file.resize(file.len().next_multiple_of(32) + offset as usize, 0);
+    file
+}
+
+/// Unmounts, also when a test fails.
+struct Point<'a>(&'a Path);
+
+impl Drop for Point<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.0)
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
+}
+
+#[test]
+fn the_session_in_the_readme_is_what_one_sees() {
+    if std::env::var_os("WEIGHTFS_SKIP_MOUNT_TESTS").is_some_and(|v| v == "1") {
+        eprintln!("SKIPPED: WEIGHTFS_SKIP_MOUNT_TESTS=1");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(&mnt).unwrap();
+    fs::write(dir.path().join("gemma.gguf"), small_gemma()).unwrap();
+    let _point = Point(&mnt);
+    let bin = Path::new(WEIGHTFS).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut replayed = 0;
+    for (command, printed) in session() {
+        // What other programs print of the real values is theirs.
+        if command.starts_with("python3") || command.starts_with("sha256sum") {
+            continue;
+        }
+        let output = Command::new("sh")
+            .args(["-c", &command.replace("/mnt/g", mnt.to_str().unwrap())])
+            .current_dir(dir.path())
+            .env("PATH", &path)
+            .env("HOME", dir.path())
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{command}: {output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        if command.starts_with("ls ") {
+            let names: Vec<_> = said.lines().collect();
+            let told: Vec<_> = printed.iter().flat_map(|line| line.split_whitespace()).collect();
+            assert_eq!(names, told, "{command}");
+        } else {
+            let forms =
+                |lines: Vec<String>| lines.iter().map(|line| form(line)).collect::<Vec<_>>();
+            let said = said.lines().map(str::to_owned).collect();
+            assert_eq!(forms(said), forms(printed), "{command}");
+        }
+        replayed += 1;
+    }
+    assert!(replayed >= 6, "{replayed}");
+}

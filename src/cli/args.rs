@@ -7,8 +7,8 @@ use std::path::PathBuf;
 mod parse;
 mod values;
 
-pub(crate) use parse::{Parsed, definitions, explain, parse};
-use values::{chunk_size, sha256};
+pub(crate) use parse::{Parsed, definitions, explain, no_such_command, parse};
+use values::{chunk_size, descriptor, sha256};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -53,8 +53,8 @@ pub(crate) enum Command {
 }
 
 /// How MODEL is explained wherever it stands.
-const MODEL: &str = "A .gguf or .safetensors file, the first part of a split GGUF, a \
-    model.safetensors.index.json, or a directory that holds one model";
+const MODEL: &str = "A .gguf or .safetensors file, any part of a split GGUF or shard of a set whose other \
+    files lie beside it, a model.safetensors.index.json, or a directory that holds one model";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountArgs {
@@ -69,7 +69,7 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground and log to stderr
     #[arg(short, long)]
     pub(crate) foreground: bool,
-    /// Log every request (implies -f)
+    /// Stay in the foreground and log every read and every request that fails
     #[arg(short, long)]
     pub(crate) debug: bool,
     /// As map= in -o, the value taken as it is (may be repeated)
@@ -82,7 +82,7 @@ pub(crate) struct MountArgs {
     #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append, hide = true)]
     like: Vec<OsString>,
     /// Write a line to file descriptor N when the mount is ready, then close it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    #[arg(long, value_name = "N", value_parser = descriptor)]
     pub(crate) ready_fd: Option<i32>,
 }
 
@@ -170,9 +170,9 @@ pub(crate) struct NameArgs {
 pub(crate) struct SealArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
-    /// Bytes per checksum, a power of two from 4KiB to 16MiB
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = chunk_size)]
-    pub(crate) chunk_size: u32,
+    /// Bytes per checksum, a power of two from 4KiB to 16MiB (64KiB if not given)
+    #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
+    pub(crate) chunk_size: Option<u32>,
     /// Write the seal to F instead of MODEL.weightfs.json
     #[arg(long, value_name = "F")]
     pub(crate) output: Option<PathBuf>,
@@ -194,7 +194,7 @@ pub(crate) struct VerifyArgs {
     /// Compare with the SHA-256 of the file, 64 hex digits
     #[arg(long, value_name = "HEX", value_parser = sha256)]
     pub(crate) expect_sha256: Option<[u8; 32]>,
-    /// Print one JSON document
+    /// Print one JSON document; result is good, damaged, unsealed, seal (at fault) or failed
     #[arg(long)]
     pub(crate) json: bool,
 }

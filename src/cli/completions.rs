@@ -2,6 +2,7 @@
 
 use super::args::{self, CompletionsArgs, Shell};
 use super::exit::Exit;
+use super::output::of_stdout;
 use anyhow::Result;
 use std::io::{self, Write};
 
@@ -14,7 +15,6 @@ pub(crate) fn run(args: &CompletionsArgs) -> Result<Exit> {
     };
     clap_complete::generate(shell, &mut args::definitions(), "weightfs", &mut script);
     let mut out = io::stdout().lock();
-    out.write_all(&script)?;
-    out.flush()?;
+    out.write_all(&script).and_then(|()| out.flush()).map_err(of_stdout)?;
     Ok(Exit::Done)
 }

@@ -16,12 +16,14 @@ use weightfs::model::{Array, Format, Model};
 use weightfs::naming::{ArchFacts, Catalog, MapSpec};
 use weightfs::overrides::{self, Setting};
 use weightfs::seal::{self, Seal, SealError};
-use weightfs::source::IoMode;
-use weightfs::store::{Store, StoreOptions, Verify};
+use weightfs::source::{IoMode, SourceError};
+use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
 use weightfs::view::document::Facts;
 
 /// Longest metadata array that names depend on: one number per layer.
 const MAX_LAYERS: u64 = 100_000;
+/// Said at the mount and for as long as it lasts.
+pub(crate) const SERVES_DAMAGE: &str = "on_corruption=log: DAMAGED BYTES ARE SERVED as they are; each damaged chunk is an error in the log";
 /// A config.json is a few kilobytes.
 const MAX_CONFIG: u64 = 4 << 20;
 
@@ -33,7 +35,31 @@ pub(crate) struct Opened {
     /// The file that the seal is named after.
     pub(crate) entry: PathBuf,
     pub(crate) verify: Verify,
+    pub(crate) on_corruption: OnCorruption,
     pub(crate) warnings: Vec<String>,
+    pub(crate) unused_seal: Option<UnusedSeal>,
+}
+
+/// Why a seal that is there is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UnusedSeal {
+    /// The user said so.
+    Ignored(PathBuf),
+    /// It is no valid seal.
+    Invalid(PathBuf),
+    /// It is of another model.
+    Foreign(PathBuf),
+}
+
+/// What the user of a command can do about a seal that is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// Make it anew.
+    Force,
+    /// Make it anew, or mount without.
+    ForceOrNone,
+    /// Name another one, or mount without.
+    OtherOrNone,
 }
 
 impl Opened {
@@ -65,24 +91,28 @@ pub(crate) fn open(model: &Path, names: &NameArgs) -> Result<Opened> {
 
 /// As [`open`], with names derived from a second model.
 pub(crate) fn open_like(model: &Path, names: &NameArgs, like: Option<&Path>) -> Result<Opened> {
-    open_with(model, &naming_options(names, like), BadSeal::IsTold)
+    open_with(model, &naming_options(names, like), BadSeal::IsTold, Cure::Force)
 }
 
 /// Opens a model to read its bytes.
 pub(crate) fn open_for_reading(model: &Path, names: &NameArgs) -> Result<Opened> {
-    open_with(model, &naming_options(names, None), BadSeal::Refuses)
+    open_with(model, &naming_options(names, None), BadSeal::Refuses, Cure::Force)
 }
 
 /// Opens a model as the options of a mount say.
 pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> {
-    open_with(model, options, BadSeal::Refuses)
+    let cure = match options.seal {
+        SealChoice::File(_) => Cure::OtherOrNone,
+        _ => Cure::ForceOrNone,
+    };
+    open_with(model, options, BadSeal::Refuses, cure)
 }
 
 fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
     Options { map: names.map.clone(), like: like.map(Path::to_path_buf), ..Options::default() }
 }
 
-fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened> {
+fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
     if options.like.is_some() {
         bail!(
             "like=: this version cannot derive names from a second model; map=FILE takes a map file"
@@ -96,14 +126,30 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened
     if options.dtype.is_some() {
         warnings.push("dtype= has no effect: this version makes no hf/ directory".into());
     }
-    let seal = match find_seal(&loaded, path, &options.seal) {
-        Err(error) if bad_seal == BadSeal::IsTold && exit::code_of(&error) == Exit::Seal => {
-            exit::complain(&error);
-            warnings.push(exit::message(&error));
-            None
+    if options.on_corruption == OnCorruption::Log {
+        warnings.push(SERVES_DAMAGE.into());
+    }
+    let (mut seal, mut unused_seal) = (None, None);
+    match choose_seal(&loaded, path, &options.seal)? {
+        Some(file) => match Seal::load(&file, &loaded.model, &loaded.sources) {
+            Ok(found) => seal = Some(found),
+            Err(error) if error.is_mistrust() && bad_seal == BadSeal::IsTold => {
+                unused_seal = Some(match error {
+                    SealError::Foreign { .. } => UnusedSeal::Foreign(file),
+                    _ => UnusedSeal::Invalid(file),
+                });
+                let text = exit::message(&seal_error(error, cure));
+                exit::say(&text);
+                warnings.push(text.replace('\n', "; "));
+            }
+            Err(SealError::Source(error)) => return Err(unreadable_seal(&file, error)),
+            Err(error) => return Err(seal_error(error, cure)),
+        },
+        None if options.seal == SealChoice::None => {
+            unused_seal = seal::find(&loaded.entry).map(UnusedSeal::Ignored);
         }
-        found => found?,
-    };
+        None => {}
+    }
     let Loaded { model, sources, entry } = loaded;
     let model = Arc::new(model);
     let store_options = StoreOptions {
@@ -116,7 +162,8 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal) -> Result<Opened
         store.load_tofu(&cache.join("tofu"));
     }
     let catalog = catalog(&model, &store, &entry, &options.map)?;
-    Ok(Opened { model, catalog, store, entry, verify: options.verify, warnings })
+    let (verify, on_corruption) = (options.verify, options.on_corruption);
+    Ok(Opened { model, catalog, store, entry, verify, on_corruption, warnings, unused_seal })
 }
 
 /// Opens the files of a model.
@@ -125,28 +172,65 @@ pub(crate) fn load(model: &Path, io: IoMode) -> Result<Loaded> {
 }
 
 /// The seal that is to be used, or none where that is allowed.
-fn find_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Option<Seal>> {
-    let path = match choice {
-        SealChoice::None => return Ok(None),
-        SealChoice::File(path) => path.clone(),
-        SealChoice::Auto | SealChoice::Require => match seal::find(&loaded.entry) {
-            Some(path) => path,
-            None if *choice == SealChoice::Auto => return Ok(None),
+fn choose_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Option<PathBuf>> {
+    match choice {
+        SealChoice::None => Ok(None),
+        SealChoice::File(path) => Ok(Some(path.clone())),
+        SealChoice::Auto => Ok(seal::find(&loaded.entry)),
+        SealChoice::Require => match seal::find(&loaded.entry) {
+            Some(path) => Ok(Some(path)),
             None => {
                 let text = format!(
                     "{0}: not sealed, and seal=require refuses that (weightfs seal {0})",
                     model.display()
                 );
-                return Err(Failure::with(Exit::Unsealed, text));
+                Err(Failure::with(Exit::Unsealed, text))
             }
         },
-    };
-    Seal::load(&path, &loaded.model, &loaded.sources).map(Some).map_err(seal_error)
+    }
 }
 
-/// A seal's error with the exit code that it asks for.
-pub(crate) fn seal_error(error: SealError) -> anyhow::Error {
-    if error.is_mistrust() { Failure::with(Exit::Seal, error.to_string()) } else { error.into() }
+/// A seal's error with the exit code that it asks for and what can be done about it.
+pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
+    let (file, what) = match error {
+        SealError::Invalid { file, what } => (file, format!("not a valid seal: {what}")),
+        SealError::Foreign { file, what } => {
+            (file, format!("the seal is not of this model: {what}"))
+        }
+        SealError::Io { file, op, source } => {
+            return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
+        }
+        other => return other.into(),
+    };
+    let anew = "if the model is as it should be, make the seal anew: weightfs seal --force MODEL";
+    let none = "to mount without it: -o seal=none";
+    let cure = match cure {
+        Cure::Force => anew.to_owned(),
+        Cure::ForceOrNone => format!("{anew}\n{none}"),
+        Cure::OtherOrNone => format!("it was named by -o seal=FILE\n{none}"),
+    };
+    Failure::with(Exit::Seal, format!("{file}: {what}\n{cure}"))
+}
+
+/// A seal that could not be read; of a source that could not, the error says so itself.
+fn unreadable_seal(seal: &Path, error: SourceError) -> anyhow::Error {
+    let is_seal = |file: &str| Path::new(file) == seal;
+    match error {
+        SourceError::Io { file, op, source } if is_seal(&file) => {
+            anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}")
+        }
+        SourceError::NotAFile { file, kind } if is_seal(&file) => {
+            anyhow::anyhow!("{file}: the seal is {kind}, not a regular file")
+        }
+        other => other.into(),
+    }
+}
+
+/// `file`, which lies beside a MODEL that was `typed`, as the user would type it.
+pub(crate) fn as_typed(file: &Path, typed: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok().filter(|_| typed.is_relative());
+    let relative = here.and_then(|here| file.strip_prefix(here).ok().map(Path::to_path_buf));
+    relative.unwrap_or_else(|| file.to_path_buf())
 }
 
 /// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot

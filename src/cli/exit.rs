@@ -114,11 +114,6 @@ pub(crate) fn finish(result: anyhow::Result<Exit>) -> Exit {
     }
 }
 
-/// The same failure with a line behind its message.
-pub(crate) fn with_line(error: &anyhow::Error, line: &str) -> anyhow::Error {
-    Failure::with(code_of(error), format!("{}\n{line}", message(error)))
-}
-
 /// Prints an error as `weightfs: ...`.
 pub(crate) fn complain(error: &anyhow::Error) {
     say(&message(error));
@@ -126,11 +121,11 @@ pub(crate) fn complain(error: &anyhow::Error) {
 
 /// Prints `weightfs: text` on stderr. Nobody can be told when that fails.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "weightfs: {}", four_lines(text));
+    let _ = writeln!(io::stderr().lock(), "weightfs: {}", four_lines(&without_numbers(text)));
 }
 
-/// The error and its causes on one line, unless a message brings its own lines. A cause
-/// whose words the message before it already carries is not repeated.
+/// The error and its causes on one line, unless a message brings its own lines. What one of
+/// two neighbours says anyway is not said by the other as well.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -138,12 +133,37 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
         if text.contains(&words) {
             continue;
         }
+        if words.contains(&text) {
+            text.clear();
+        }
         if !text.is_empty() {
             text.push_str(": ");
         }
         text.push_str(&words);
     }
-    text
+    without_numbers(&text)
+}
+
+/// Without the `(os error 2)` that the standard library adds to the system's words.
+pub(crate) fn without_numbers(text: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(MARK) {
+        let digits = rest[at + MARK.len()..].find(|c: char| !c.is_ascii_digit());
+        let end = digits.filter(|&n| n > 0).map(|n| at + MARK.len() + n);
+        match end.filter(|&end| rest[end..].starts_with(')')) {
+            Some(end) => {
+                out.push_str(&rest[..at]);
+                rest = &rest[end + 1..];
+            }
+            None => {
+                out.push_str(&rest[..at + MARK.len()]);
+                rest = &rest[at + MARK.len()..];
+            }
+        }
+    }
+    out + rest
 }
 
 /// At most four lines, and nothing that a terminal would obey.
@@ -199,6 +219,23 @@ mod tests {
         let inner = io::Error::other("no space");
         let error = anyhow::Error::new(inner).context("writing x: no space");
         assert_eq!(message(&error), "writing x: no space");
+    }
+
+    #[test]
+    fn a_subject_that_the_cause_names_is_not_said_twice() {
+        let inner = io::Error::other("m.gguf: tensor \"t\" chunk 1");
+        let error = anyhow::Error::new(inner).context("tensor \"t\"");
+        assert_eq!(message(&error), "m.gguf: tensor \"t\" chunk 1");
+    }
+
+    #[test]
+    fn numbers_of_errors_are_left_out_and_nothing_else() {
+        let error = anyhow::Error::new(io::Error::from_raw_os_error(2)).context("x");
+        assert_eq!(message(&error), "x: No such file or directory");
+        for text in ["a (os error ) b", "a (os error x)", "a (os error 12", "(os error 1)"] {
+            assert_eq!(without_numbers(text), text);
+        }
+        assert_eq!(without_numbers("a (os error 1); b (os error 22)"), "a; b");
     }
 
     #[test]

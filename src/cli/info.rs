@@ -1,16 +1,19 @@
 //! `weightfs info`: the portrait of a model on one screen.
 
 use super::args::InfoArgs;
-use super::engine::{self, Opened};
+use super::engine::{self, Opened, UnusedSeal};
 use super::exit::Exit;
 use super::output::{Ink, Out};
 use super::table::{Align, Table};
-use super::text::{Safe, count, cut, plural, size};
+use super::text::{Safe, count, cut, one_line, plural, size};
 use anyhow::Result;
 use serde_json::Value as Json;
 use std::io::{self, Write};
+use std::path::Path;
 use weightfs::bytes::ReadAt;
-use weightfs::model::{Format, Text, Value};
+use weightfs::format::gguf::array::{ArrayReader, Item};
+use weightfs::model::{Array, Format, Text, Value};
+use weightfs::seal;
 use weightfs::store::Trust;
 use weightfs::view::document;
 use weightfs::view::json::scalar;
@@ -69,7 +72,8 @@ fn write_facts(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()
         }
     }
     let parameters = number(document, "parameter_count");
-    fact("parameters", format!("{} ({parameters})", count(parameters)));
+    let (short, exact) = (count(parameters), parameters.to_string());
+    fact("parameters", if short == exact { exact } else { format!("{short} ({exact})") });
     let tensors = opened.catalog.len(model);
     fact("tensors", format!("{tensors}, {}", size(number(document, "nbytes"))));
     let on_disk: u64 = model.shards.iter().map(|shard| shard.len).sum();
@@ -80,14 +84,23 @@ fn write_facts(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()
 
 fn seal_words(opened: &Opened) -> String {
     let store = &opened.store;
-    if !store.is_sealed() {
-        return "none (weightfs seal MODEL makes one)".into();
-    }
+    let shown = |path: &Path| Safe(path.as_os_str().as_encoded_bytes()).to_string();
+    let Some(seal) = store.seal() else {
+        return match &opened.unused_seal {
+            Some(UnusedSeal::Invalid(path)) => format!("INVALID, not used: {}", shown(path)),
+            Some(UnusedSeal::Foreign(path)) => {
+                format!("OF ANOTHER MODEL, not used: {}", shown(path))
+            }
+            Some(UnusedSeal::Ignored(_)) => "ignored".into(),
+            None => "none (weightfs seal MODEL makes one)".into(),
+        };
+    };
     let digests = if store.source_sha256(0).is_some() { "CRC32 and SHA-256" } else { "CRC32" };
     let trust = match store.trust() {
         Trust::Pinned => "given on the command line",
         Trust::Store => "from the model store's own digest",
-        Trust::Sidecar => "beside the model",
+        Trust::Sidecar if seal.path() == seal::beside(&opened.entry) => "beside the model",
+        Trust::Sidecar => return format!("{digests}, in the cache: {}", shown(seal.path())),
         Trust::Tofu => "from an earlier mount",
         Trust::None => "not trusted",
     };
@@ -155,20 +168,64 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
 fn show(opened: &Opened, value: &Value) -> (String, String) {
     let kind = value.value_type().name().to_owned();
     match value {
-        Value::Array(array) => (format!("{}[{}]", array.elem().name(), array.len()), String::new()),
+        Value::Array(array) => {
+            (format!("{}[{}]", array.elem().name(), array.len()), first_elements(opened, array))
+        }
         Value::Str(Text::Inline(bytes)) => {
             let shown = bytes.len().min(STRING_PREFIX as usize);
-            (kind, Safe(&bytes[..shown]).to_string())
+            (kind, one_line(&bytes[..shown]))
         }
         Value::Str(Text::Span(extent)) => {
             let mut prefix = vec![0; extent.len.min(STRING_PREFIX) as usize];
             match opened.store.shard(extent.shard as usize).read_at(extent.offset, &mut prefix) {
-                Ok(()) => (kind, Safe(whole_characters(&prefix)).to_string()),
+                Ok(()) => (kind, one_line(whole_characters(&prefix))),
                 Err(error) => (kind, format!("({error})")),
             }
         }
         other => (kind, scalar(other).unwrap_or_default()),
     }
+}
+
+/// The first few elements of an array, and `...` when there are more.
+fn first_elements(opened: &Opened, array: &Array) -> String {
+    const SHOWN: usize = 6;
+    let mut shown = Vec::new();
+    match array {
+        Array::Inline { items, .. } => {
+            shown.extend(items.iter().take(SHOWN).map(|item| element(opened, item)));
+        }
+        Array::Span { elem, count, extent, encoding } => {
+            let shard = opened.store.shard(extent.shard as usize);
+            let mut reader = ArrayReader::new(&shard, *elem, *count, *extent, *encoding);
+            while shown.len() < SHOWN {
+                shown.push(match reader.next() {
+                    Ok(Some(Item::Value(value))) => element(opened, &value),
+                    Ok(Some(Item::Str(bytes))) => quoted(bytes),
+                    Ok(Some(Item::Array(inner))) => element(opened, &Value::Array(inner)),
+                    Ok(None) => break,
+                    Err(error) => return format!("({error})"),
+                });
+            }
+        }
+    }
+    if array.len() > shown.len() as u64 {
+        shown.push("...".into());
+    }
+    shown.join(", ")
+}
+
+/// One element on one line.
+fn element(opened: &Opened, value: &Value) -> String {
+    match value {
+        Value::Str(Text::Inline(bytes)) => quoted(bytes),
+        Value::Array(inner) => format!("{}[{}]", inner.elem().name(), inner.len()),
+        other => show(opened, other).1,
+    }
+}
+
+fn quoted(bytes: &[u8]) -> String {
+    let shown = &bytes[..bytes.len().min(STRING_PREFIX as usize)];
+    format!("\"{}\"", one_line(whole_characters(shown)))
 }
 
 /// Without the piece of a character that a prefix may end with.

@@ -13,25 +13,50 @@ const MAX_KEPT: u64 = 1 << 20;
 /// Longest file name that is surely allowed, with room for `.log`.
 const MAX_NAME: usize = 200;
 
-/// Starts logging; returns the file, absolute, when there is one.
+/// Where the lines go.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// The file, absolute, when there is one.
+    pub(crate) path: Option<PathBuf>,
+    /// Whether it was not there before us.
+    is_new: bool,
+    /// Whether the lines go to where messages go.
+    pub(crate) is_stderr: bool,
+}
+
+impl Log {
+    /// Takes away a file that was made for nothing: no mount came about, and no line was written.
+    pub(crate) fn discard_if_empty(&self) {
+        if let Some(path) = self.path.as_deref().filter(|_| self.is_new)
+            && path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() == 0)
+        {
+            // Left behind it does no harm.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Starts logging.
 pub(crate) fn start(
     wanted: Option<&Path>,
     level: log::LevelFilter,
     daemon: bool,
     mountpoint: &Path,
-) -> Result<Option<PathBuf>> {
+) -> Result<Log> {
     let mut builder = env_logger::Builder::new();
     // The FUSE library has a line for every request at debug, and so have we.
     builder.filter_level(level).filter_module("fuser", level.min(log::LevelFilter::Warn));
     builder.format(|out, record| {
         let level = record.level().as_str().to_ascii_lowercase();
-        writeln!(out, "{} {level:5} {}", out.timestamp_millis(), record.args())
+        let text = super::exit::without_numbers(&record.args().to_string());
+        writeln!(out, "{} {level:5} {text}", out.timestamp_millis())
     });
     let file = match wanted {
         Some(path) => {
             let path = std::path::absolute(path)?;
+            let is_new = path.symlink_metadata().is_err();
             let file = append_to(&path).with_context(|| format!("log={}", path.display()))?;
-            Some((path, file))
+            Some((path, file, is_new))
         }
         None if !daemon => None,
         // A mount without a log is better than none: the directory may be full or read-only.
@@ -39,14 +64,17 @@ pub(crate) fn start(
             .map_err(|error| super::exit::say(&format!("no log: {}", super::exit::message(&error))))
             .ok(),
     };
-    let path = file.as_ref().map(|(path, _)| path.clone());
+    let mut log = Log { is_stderr: file.is_none() && !daemon, ..Log::default() };
+    if let Some((path, _, is_new)) = &file {
+        (log.path, log.is_new) = (Some(path.clone()), *is_new);
+    }
     match file {
-        Some((_, file)) => builder.target(env_logger::Target::Pipe(Box::new(file))),
+        Some((_, file, _)) => builder.target(env_logger::Target::Pipe(Box::new(file))),
         None if daemon => builder.target(env_logger::Target::Pipe(Box::new(io::sink()))),
         None => builder.target(env_logger::Target::Stderr),
     };
     builder.try_init().context("starting the log")?;
-    Ok(path)
+    Ok(log)
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
@@ -54,7 +82,7 @@ fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the log in the first state directory that can be written to.
-fn open_default(mountpoint: &Path) -> Result<(PathBuf, File)> {
+fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
     let mut first_failure = None;
     for (base, leaf) in state_dirs(|name| std::env::var_os(name), nix::unistd::getuid().as_raw()) {
         let dir = base.join(leaf);
@@ -69,7 +97,8 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File)> {
     Err(first_failure.unwrap_or_else(|| anyhow!("no state directory")))
 }
 
-fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File)> {
+/// The file, and whether it is new.
+fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File, bool)> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // In a shared temporary directory somebody else may have been there first.
     let owner = std::fs::symlink_metadata(dir)?;
@@ -77,6 +106,7 @@ fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File)> {
         return Err(io::Error::other("belongs to another user"));
     }
     let path = dir.join(file_name(mountpoint));
+    let is_new = path.symlink_metadata().is_err();
     let file = File::options()
         .append(true)
         .create(true)
@@ -86,7 +116,7 @@ fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File)> {
     if file.metadata()?.len() > MAX_KEPT {
         file.set_len(0)?;
     }
-    Ok((path, file))
+    Ok((path, file, is_new))
 }
 
 /// Directories for state that may be there, best first, and the name of ours in each.
@@ -163,13 +193,26 @@ mod tests {
         let point = Path::new("/mnt/g");
         std::fs::write(dir.path().join("file"), "").unwrap();
         assert!(open_in(&dir.path().join("file/weightfs"), point).is_err());
-        let (path, file) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        let (path, file, is_new) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        assert!(is_new);
         assert_eq!(path, dir.path().join("new/weightfs/mnt-g.log"));
         file.set_len(MAX_KEPT + 1).unwrap();
-        let (_, file) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        let (_, file, is_new) = open_in(&dir.path().join("new/weightfs"), point).unwrap();
+        assert!(!is_new);
         assert_eq!(file.metadata().unwrap().len(), 0);
         std::os::unix::fs::symlink("elsewhere", dir.path().join("new/weightfs/link.log")).unwrap();
         assert!(open_in(&dir.path().join("new/weightfs"), Path::new("/link")).is_err());
+    }
+
+    #[test]
+    fn only_an_empty_log_of_our_own_is_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        for (text, is_new, stays) in [("", true, false), ("", false, true), ("line", true, true)] {
+            std::fs::write(&path, text).unwrap();
+            Log { path: Some(path.clone()), is_new, is_stderr: false }.discard_if_empty();
+            assert_eq!(path.exists(), stays, "{text:?} {is_new}");
+        }
     }
 
     #[test]

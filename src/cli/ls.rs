@@ -5,7 +5,7 @@ use super::engine::{self, Opened};
 use super::exit::Exit;
 use super::output::Out;
 use super::table::{Align, Table};
-use super::text::{Safe, count, plural, shape, size};
+use super::text::{self, Safe, counted, plural, shape, size};
 use anyhow::Result;
 use std::io::Write;
 use weightfs::model::elements;
@@ -41,7 +41,7 @@ fn write(opened: &Opened, out: &mut Out) -> Result<()> {
         bytes = bytes.saturating_add(tensor.extent.len);
         let file = &model.shards[tensor.extent.shard as usize].file;
         table.row([
-            Safe(tensor.name).to_string(),
+            text::name(tensor.name),
             tensor.dtype.name().to_owned(),
             shape(tensor.shape),
             size(tensor.extent.len),
@@ -53,9 +53,9 @@ fn write(opened: &Opened, out: &mut Out) -> Result<()> {
         if several { format!(" in {}", plural(model.shards.len(), "file")) } else { String::new() };
     writeln!(
         out,
-        "{}, {} parameters, {}{files}",
+        "{}, {}, {}{files}",
         plural(tensors, "tensor"),
-        count(parameters),
+        counted(parameters, "parameter"),
         size(bytes)
     )?;
     Ok(())

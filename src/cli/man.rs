@@ -36,7 +36,8 @@ const DESCRIPTION: &[&str] = &[
      read-only file. Nothing is converted or copied: a read of a tensor is a read of the model's file at the right \
      place, checked against the model's seal before it is served.",
     "MODEL is a .gguf file, the first part of a split GGUF, a .safetensors file, a model.safetensors.index.json, or a \
-     directory that holds one model. The format is told by the content, never by the name. A first argument that is no \
+     directory that holds one model. A later part or a shard stands for the whole model when the first part or the \
+     index lies beside it. The format is told by the content, never by the name. A first argument that is no \
      command is a MODEL to mount; to mount a file named like a command write ./ls, or mount ls.",
     "mount returns when the mount is ready and leaves a daemon behind; with -f it stays. SIGINT, SIGTERM and SIGHUP \
      unmount, lazily when files are open; a second signal ends at once. umount(8), fusermount3 -u and weightfs umount \
@@ -63,6 +64,7 @@ pub(crate) const TREE: &[(&str, &str)] = &[
     ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),
     ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
     (".weightfs/status.json", "What the daemon does and has met, live."),
+    (".weightfs/metrics", "The same counters as text that Prometheus reads."),
 ];
 
 const NAMES: &str = "In file names, /, %, control characters and invalid UTF-8 of a tensor's name are written as % and two \

@@ -5,7 +5,7 @@ use super::engine;
 use super::exit::Exit;
 use super::output::{Ink, Out};
 use super::table::{Align, Table};
-use super::text::{Safe, plural};
+use super::text::{self, Safe, plural};
 use anyhow::Result;
 use std::io::Write;
 use weightfs::naming::{map_rows, write_map_document};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Table::new([("STORED", Align::Left), ("", Align::Left), ("MOUNTED", Align::Left)]);
     let (mut renamed, mut hidden) = (0, 0);
     for row in map_rows(model, catalog) {
-        let stored = Safe(&row.stored.name).to_string();
+        let stored = text::name(&row.stored.name);
         let (nth, parts) = row.part;
         let Some(mounted) = row.mounted else {
             hidden += 1;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         table.row([
             if nth == 0 { stored } else { String::new() },
             if same { "=" } else { "->" }.into(),
-            Safe(mounted.name).to_string(),
+            text::name(mounted.name),
         ]);
     }
     table.write(&mut out, 0)?;

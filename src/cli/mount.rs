@@ -5,19 +5,20 @@ use super::autounmount;
 use super::daemon::{self, Side, Signals};
 use super::engine::{self, Opened};
 use super::exit::{self, Exit};
+use super::logfile::Log;
 use super::options::Options;
 use super::ready::{self, Ready};
-use super::text::plural;
+use super::text::{self, plural};
 use super::{logfile, mountpoint, preflight};
 use anyhow::{Context, Result, anyhow, bail};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted, Unmounter};
 use weightfs::seal;
-use weightfs::store::Verify;
+use weightfs::store::{OnCorruption, Verify};
 
 /// How often an idle mount looks at the clock, at most.
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -36,24 +37,42 @@ pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
     watch_signals(Signals::block()?, Arc::clone(&stage))?;
     let point = mountpoint::prepare(&args.mountpoint)?;
     let log = start_log(&args, &options, ready.is_daemon(), &point)?;
-    let opened = engine::open_for_mount(&args.model, &options)?;
+    let done = mount(&args, &options, ready, &stage, &point, &log);
+    if done.is_err() {
+        log.discard_if_empty();
+    }
+    done
+}
+
+/// From the open log to the end of the mount.
+fn mount(
+    args: &MountArgs,
+    options: &Options,
+    ready: Ready,
+    stage: &Arc<Stage>,
+    point: &Path,
+    log: &Log,
+) -> Result<Exit> {
+    let opened = engine::open_for_mount(&args.model, options)?;
     let files = opened.store.sources().iter().flat_map(|s| [s.path(), s.canonical_path()]);
-    mountpoint::refuse_own_files(&point, files.chain([opened.entry.as_path()]))?;
+    mountpoint::refuse_own_files(point, files.chain([opened.entry.as_path()]))?;
     preflight::check(options.allow_other)?;
-    let mount_options = mount_options(&opened, &options);
+    let mount_options = mount_options(&opened, options);
     let warnings = warnings(&opened, &args.model);
-    let fs = Arc::new(WeightFs::new(parts(opened, log.as_deref()))?);
+    let fs = WeightFs::new(parts(opened, log.path.as_deref()))
+        .with_context(|| args.model.display().to_string())?;
+    let fs = Arc::new(fs);
     log_panics();
     if !stage.begin_mounting() {
         bail!("interrupted before anything was mounted");
     }
-    let mounted = fuse::mount(Arc::clone(&fs), &point, &mount_options)
+    let mounted = fuse::mount(Arc::clone(&fs), point, &mount_options)
         .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
     if !stage.is_mounted(mounted.unmounter()) {
         bail!("interrupted: {} is unmounted again", point.display());
     }
-    let watcher = if options.auto_unmount { Some(autounmount::watch(&point)?) } else { None };
-    warnings.iter().for_each(|text| exit::say(text));
+    let watcher = if options.auto_unmount { Some(autounmount::watch(point)?) } else { None };
+    warnings.tell(log);
     std::env::set_current_dir("/").context("/")?;
     ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
@@ -100,12 +119,7 @@ fn wait_for_idleness(mounted: &Mounted, limit: Duration) {
     }
 }
 
-fn start_log(
-    args: &MountArgs,
-    options: &Options,
-    daemon: bool,
-    point: &Path,
-) -> Result<Option<PathBuf>> {
+fn start_log(args: &MountArgs, options: &Options, daemon: bool, point: &Path) -> Result<Log> {
     let usual = if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info };
     let level = options.log_level.unwrap_or(usual);
     logfile::start(options.log.as_deref(), level, daemon, point)
@@ -137,40 +151,76 @@ fn mount_options(opened: &Opened, options: &Options) -> MountOptions {
     }
 }
 
-/// Logs what the user should know although the mount comes about, and returns what of it is
-/// said on stderr.
-fn warnings(opened: &Opened, model: &Path) -> Vec<String> {
+/// Longest warning on stderr, in columns; model.json has them whole.
+const LONGEST_SAID: usize = 240;
+
+/// What the user should know although the mount came about.
+struct Warnings {
+    /// For stderr and the log.
+    said: Vec<String>,
+    /// For the log alone: what was too much to be said.
+    listed: Vec<String>,
+}
+
+impl Warnings {
+    /// Each once, also where the log is stderr.
+    fn tell(&self, log: &Log) {
+        for text in &self.said {
+            exit::say(text);
+            if !log.is_stderr {
+                log::warn!("{text}");
+            }
+        }
+        self.listed.iter().for_each(|text| log::warn!("{text}"));
+    }
+}
+
+fn warnings(opened: &Opened, model: &Path) -> Warnings {
+    const FIRST_USE: &str =
+        "what a chunk holds when first read is trusted, later reads are compared with it";
     let name = model.display();
-    let mut said = Vec::new();
-    match (opened.store.is_sealed(), opened.verify) {
-        (true, Verify::Off) => said.push(format!("{name}: verify=off: nothing is checked")),
-        (true, _) => {}
-        (false, Verify::Off) => {
+    let (mut said, mut listed) = (Vec::new(), Vec::new());
+    match (opened.store.is_sealed(), &opened.unused_seal, opened.verify) {
+        (true, _, Verify::Off) => said.push(format!("{name}: verify=off: nothing is checked")),
+        (true, ..) => {}
+        (false, Some(_), Verify::Off) => said.push(format!(
+            "{name}: its seal is ignored (seal=none), and verify=off: nothing is checked"
+        )),
+        (false, Some(_), _) => {
+            said.push(format!("{name}: its seal is ignored (seal=none): {FIRST_USE}"));
+        }
+        (false, None, Verify::Off) => {
             said.push(format!("{name} is not sealed, and verify=off: nothing is checked"));
         }
-        (false, _) => said.push(format!(
-            "{name} is not sealed: what a chunk holds when first read is trusted, later reads are \
-             compared with it (weightfs seal {name} seals it)"
-        )),
+        (false, None, _) => {
+            said.push(format!("{name} is not sealed: {FIRST_USE} (weightfs seal {name} seals it)"))
+        }
+    }
+    if opened.on_corruption == OnCorruption::Log {
+        said.push(format!("{name}: {}", engine::SERVES_DAMAGE));
     }
     let all: Vec<&String> = opened
         .model
         .warnings
         .iter()
         .chain(opened.catalog.warnings())
-        .chain(&opened.warnings)
+        .chain(opened.warnings.iter().filter(|text| *text != engine::SERVES_DAMAGE))
         .collect();
     match all[..] {
         [] => {}
+        [only] if text::width(only) > LONGEST_SAID => {
+            let beginning = text::cut(only, LONGEST_SAID);
+            said.push(format!("{name}: {beginning} (all of it in model.json)"));
+            listed.push(only.clone());
+        }
         [only] => said.push(format!("{name}: {only}")),
-        _ => said
-            .push(format!("{name}: {}, see model.json in the mount", plural(all.len(), "warning"))),
+        _ => {
+            let n = plural(all.len(), "warning");
+            said.push(format!("{name}: {n}, see model.json in the mount"));
+            listed.extend(all.into_iter().cloned());
+        }
     }
-    if all.len() > 1 {
-        all.iter().for_each(|warning| log::warn!("{warning}"));
-    }
-    said.iter().for_each(|text| log::warn!("{text}"));
-    said
+    Warnings { said, listed }
 }
 
 /// How far we are, for a signal or a panic to do the right thing.

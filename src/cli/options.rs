@@ -325,6 +325,8 @@ mod tests {
             ("set=a", "KEY=JSON"),
             ("set=a=text", "quotes"),
             ("set==1", "empty"),
+            ("set=a=18446744073709551616", "64 bits"),
+            ("set=a=[1\\,18446744073709551616]", "64 bits"),
             ("set=a=@", "not JSON"),
             ("set=split.count=2", "cannot be set"),
             ("set=general.alignment=64", "cannot be set"),

@@ -69,7 +69,7 @@ impl Out {
         format!("\x1b[{code}m{text}\x1b[0m").into()
     }
 
-    /// A bar for a share between 0 and 1; any share above nothing shows.
+    /// A bar for a share between 0 and 1; a share shows unless it is 0.0 %.
     pub(crate) fn bar(&self, share: f64, columns: usize) -> String {
         bar(share, columns, if self.blocks { ("\u{2588}", "\u{2591}") } else { ("#", ".") })
     }
@@ -82,12 +82,17 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.write(bytes)
+        self.to.write(bytes).map_err(of_stdout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.to.flush().map_err(of_stdout)
     }
+}
+
+/// The same error, which says where it happened.
+pub(crate) fn of_stdout(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("writing to stdout: {error}"))
 }
 
 fn is_set(name: &str) -> bool {
@@ -104,7 +109,7 @@ fn is_utf8_locale() -> bool {
 
 fn bar(share: f64, columns: usize, (full, empty): (&str, &str)) -> String {
     let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    let filled = if share > 0.0 { filled.max(1) } else { 0 };
+    let filled = if share >= 0.0005 { filled.max(1) } else { filled };
     full.repeat(filled) + &empty.repeat(columns.saturating_sub(filled))
 }
 
@@ -114,9 +119,14 @@ mod tests {
 
     #[test]
     fn a_small_share_still_shows_and_a_bar_never_overflows() {
-        for (share, want) in
-            [(0.0, "...."), (0.001, "#..."), (0.5, "##.."), (1.5, "####"), (f64::NAN, "....")]
-        {
+        for (share, want) in [
+            (0.0, "...."),
+            (0.0004, "...."),
+            (0.0005, "#..."),
+            (0.5, "##.."),
+            (1.5, "####"),
+            (f64::NAN, "...."),
+        ] {
             assert_eq!(bar(share, 4, ("#", ".")), want);
         }
     }

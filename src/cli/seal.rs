@@ -1,11 +1,11 @@
 //! `weightfs seal`: checksums of every byte, written beside the model.
 
 use super::args::SealArgs;
-use super::engine;
+use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
-use super::text::{Safe, plural, size};
+use super::text::{Safe, chunk_size, plural, size};
 use anyhow::Result;
 use std::io::Write;
 use std::path::Path;
@@ -28,8 +28,9 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
 
 fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     let loaded = engine::load(model, IoMode::Auto)?;
+    let defaults = SealOptions::default();
     let options = SealOptions {
-        chunk_bytes: args.chunk_size.into(),
+        chunk_bytes: args.chunk_size.map_or(defaults.chunk_bytes, u64::from),
         sha256: !args.no_sha256,
         force: args.force,
         output: args.output.clone(),
@@ -37,13 +38,37 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     let report = {
         let bar = Progress::new(model, bytes_of(&loaded));
         seal::create(&loaded.model, &loaded.sources, &loaded.entry, &options, &|done| bar.set(done))
-            .map_err(engine::seal_error)?
+            .map_err(|error| engine::seal_error(error, Cure::Force))?
     };
     if report.outcome == Outcome::Kept {
         check_kept(&loaded, &report, model)?;
     }
     say(&loaded, &report, model, out)?;
+    if report.outcome == Outcome::Kept {
+        say_difference(args, &report, model);
+    }
     Ok(Exit::Done)
+}
+
+/// A seal that was left alone need not be the one that was asked for.
+fn say_difference(args: &SealArgs, report: &SealReport, model: &Path) {
+    let mut differs = Vec::new();
+    if let Some(wanted) = args.chunk_size.filter(|&size| u64::from(size) != report.chunk_bytes) {
+        let (has, wanted) = (chunk_size(report.chunk_bytes), chunk_size(wanted.into()));
+        differs.push(format!("has chunks of {has}, not {wanted}"));
+    }
+    match (args.no_sha256, report.files.iter().all(Option::is_some)) {
+        (true, true) => differs.push("has SHA-256".into()),
+        (false, false) => differs.push("has no SHA-256".into()),
+        _ => {}
+    }
+    if !differs.is_empty() {
+        exit::say(&format!(
+            "{}: the seal that is there {}; weightfs seal --force makes a new one",
+            model.display(),
+            differs.join(", and ")
+        ));
+    }
 }
 
 pub(super) fn bytes_of(loaded: &Loaded) -> u64 {
@@ -53,38 +78,42 @@ pub(super) fn bytes_of(loaded: &Loaded) -> u64 {
 /// A seal that was there is left alone only if it fits, and it fits when every byte does.
 fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> {
     let bar = Progress::new(model, bytes_of(loaded));
+    let typed = model;
     let (model, sources) = (&loaded.model, &loaded.sources);
-    let kept = Seal::load(&report.path, model, sources).map_err(engine::seal_error)?;
+    let at_fault = |error| engine::seal_error(error, Cure::Force);
+    let kept = Seal::load(&report.path, model, sources).map_err(at_fault)?;
     let found =
         seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
-            .map_err(engine::seal_error)?;
+            .map_err(at_fault)?;
     if found.is_good() {
         return Ok(());
     }
+    let n = found.bad.len() as u64 + found.more;
     Err(Failure::with(
         Exit::Seal,
         format!(
-            "{}: it does not fit: {} of {} differ from what was sealed\n\
+            "{}: it does not fit: {n} of {} {} from what was sealed\n\
              weightfs verify lists them; if the model is as it should be, weightfs seal --force makes a new seal",
-            report.path.display(),
-            found.bad.len() as u64 + found.more,
+            engine::as_typed(&report.path, typed).display(),
             plural(found.chunks as usize, "chunk"),
+            if n == 1 { "differs" } else { "differ" },
         ),
     ))
 }
 
 fn say(loaded: &Loaded, report: &SealReport, model: &Path, out: &mut Out) -> Result<()> {
     let name = Safe(model.as_os_str().as_encoded_bytes());
-    let seal = Safe(report.path.as_os_str().as_encoded_bytes());
+    let seal = engine::as_typed(&report.path, model);
+    let seal = Safe(seal.as_os_str().as_encoded_bytes());
     match report.outcome {
         Outcome::Kept => writeln!(out, "{name}: sealed already, and every byte fits {seal}")?,
         Outcome::Written => writeln!(
             out,
-            "{name}: sealed {}, {} in {} of {} KiB -> {seal}",
+            "{name}: sealed {}, {} in {} of {} -> {seal}",
             plural(loaded.model.tensors.len(), "tensor"),
             size(bytes_of(loaded)),
             plural(report.chunks as usize, "chunk"),
-            report.chunk_bytes >> 10,
+            chunk_size(report.chunk_bytes),
         )?,
     }
     // Before the next bar is drawn.

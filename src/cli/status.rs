@@ -4,8 +4,8 @@ use super::args::StatusArgs;
 use super::exit::Exit;
 use super::output::{Ink, Out};
 use super::table::{Align, Table};
-use super::text::{Safe, count, size};
-use super::{mountinfo, mountpoint};
+use super::text::{self, Safe, count, counted, size};
+use super::{clock, mountinfo, mountpoint};
 use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
 use std::io::{self, Write};
@@ -47,19 +47,25 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     table.row(["state".into(), out.ink(ink, &state).into_owned()]);
     table.row(["checks".into(), format!("verify={}, trust {}", word("verify"), word("trust"))]);
-    table.row(["up for".into(), duration(status["uptime_seconds"].as_f64().unwrap_or(0.0))]);
+    if status["on_corruption"] == "log" {
+        let text = out.ink(Ink::Bad, "DAMAGED BYTES ARE SERVED (on_corruption=log)").into_owned();
+        table.row(["damage".into(), text]);
+    }
+    let up = duration(status["uptime_seconds"].as_f64().unwrap_or(0.0));
+    let since = status["mounted_at"].as_i64().and_then(clock::local);
+    table.row(["up for".into(), since.map_or(up.clone(), |since| format!("{up}, since {since}"))]);
     table.row([
         "served".into(),
-        format!("{} in {} reads", size(number("bytes_served")), count(number("reads"))),
+        format!("{} in {}", size(number("bytes_served")), counted(number("reads"), "read")),
     ]);
-    table.row(["checked".into(), format!("{} chunks", count(number("chunks_checked")))]);
+    table.row(["checked".into(), counted(number("chunks_checked"), "chunk")]);
     table.row([
         "met".into(),
         format!(
-            "{} mismatches, {} retries, {} healed",
-            number("mismatches"),
-            number("retries"),
-            number("healed")
+            "{}, {}, {} healed",
+            counted(number("mismatches"), "mismatch"),
+            counted(number("retries"), "retry"),
+            count(number("healed"))
         ),
     ]);
     let changed = &status["source_changed"];
@@ -69,10 +75,29 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
             out.ink(Ink::Bad, "changed since it was mounted: reads fail with ESTALE").into_owned(),
         ]);
     }
-    table.row(["memory".into(), size(number("rss_bytes"))]);
+    let memory = match status["rss_anon_bytes"].as_u64() {
+        Some(own) => format!("{} of its own", size(own)),
+        None => format!("{}, mapped files included", size(number("rss_bytes"))),
+    };
+    table.row(["memory".into(), memory]);
     table.row(["log".into(), word("log")]);
     table.write(out, 2)?;
+    write_notes(status, out)?;
     write_bad(status, out)
+}
+
+/// What happened to the sources: why one is stale, and what was harmless.
+fn write_notes(status: &Json, out: &mut Out) -> io::Result<()> {
+    let notes = status["notes"].as_array().map_or(&[][..], Vec::as_slice);
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let heading = out.ink(Ink::Warn, "the source files since the mount").into_owned();
+    writeln!(out, "\n{heading}")?;
+    for note in notes.iter().filter_map(Json::as_str) {
+        writeln!(out, "  {}", Safe(note.as_bytes()))?;
+    }
+    Ok(())
 }
 
 fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
@@ -90,15 +115,24 @@ fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
         ("FOUND", Align::Left),
     ]);
     for chunk in bad {
-        table.row(["tensor", "chunk", "source_offset", "expected", "found"].map(
-            |key| match &chunk[key] {
-                Json::Null => "(header)".into(),
+        let tensor = tensor_or_part(chunk);
+        let [number, offset, expected, found] = ["chunk", "source_offset", "expected", "found"]
+            .map(|key| match &chunk[key] {
                 Json::String(text) => Safe(text.as_bytes()).to_string(),
                 other => other.to_string(),
-            },
-        ));
+            });
+        table.row([tensor, number, offset, expected, found]);
     }
     table.write(out, 2)
+}
+
+/// The tensor that a bad chunk lies in, or what else it is of.
+fn tensor_or_part(chunk: &Json) -> String {
+    match (&chunk["tensor"], &chunk["part"]) {
+        (Json::String(name), _) => text::name(name.as_bytes()),
+        (_, Json::String(part)) => format!("({})", Safe(part.as_bytes())),
+        _ => "(no tensor)".into(),
+    }
 }
 
 /// `42 s`, `3 min 7 s`, `2 h 5 min`, `9 d 4 h`.
@@ -115,6 +149,19 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bad_chunks_outside_of_tensors_say_what_they_are_of() {
+        for (chunk, want) in [
+            (serde_json::json!({"tensor": "a", "part": "tensor"}), "a"),
+            (serde_json::json!({"tensor": "", "part": "tensor"}), "\"\""),
+            (serde_json::json!({"tensor": null, "part": "padding"}), "(padding)"),
+            (serde_json::json!({"tensor": null, "part": "header"}), "(header)"),
+            (serde_json::json!({"tensor": null}), "(no tensor)"),
+        ] {
+            assert_eq!(tensor_or_part(&chunk), want);
+        }
+    }
 
     #[test]
     fn durations_have_two_units() {

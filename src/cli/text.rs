@@ -79,9 +79,51 @@ fn scaled(n: u64, step: f64, units: &[&str]) -> String {
     if unit == 0 { format!("{n} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// Bytes of a chunk, a power of two, without decimals: `512 B`, `64 KiB`, `16 MiB`.
+pub(crate) fn chunk_size(bytes: u64) -> String {
+    match bytes {
+        n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
 /// `n noun` or `n nouns`.
 pub(crate) fn plural(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+    format!("{n} {}", plural_noun(n as u64, noun))
+}
+
+/// As [`plural`], with large numbers rounded as [`count`] does.
+pub(crate) fn counted(n: u64, noun: &str) -> String {
+    format!("{} {}", count(n), plural_noun(n, noun))
+}
+
+/// The noun alone, in the number that `n` asks for.
+fn plural_noun(n: u64, noun: &str) -> String {
+    match noun {
+        _ if n == 1 => noun.to_owned(),
+        _ if noun.ends_with("ch") => format!("{noun}es"),
+        _ if noun.ends_with("ry") => format!("{}ies", &noun[..noun.len() - 1]),
+        _ => format!("{noun}s"),
+    }
+}
+
+/// A tensor's name for a table: the empty one must be seen as well.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    if bytes.is_empty() { "\"\"".into() } else { Safe(bytes).to_string() }
+}
+
+/// A metadata string on one line: what an escape stands for and a backslash that was there
+/// before can be told apart.
+pub(crate) fn one_line(bytes: &[u8]) -> String {
+    let mut doubled = Vec::with_capacity(bytes.len());
+    for &byte in bytes {
+        doubled.push(byte);
+        if byte == b'\\' {
+            doubled.push(byte);
+        }
+    }
+    Safe(&doubled).to_string()
 }
 
 /// A shape as numpy prints it, `[3, 5]`; `[]` is a scalar.
@@ -144,5 +186,29 @@ mod tests {
         assert_eq!(shape(&[]), "[]");
         assert_eq!(plural(1, "tensor"), "1 tensor");
         assert_eq!(plural(0, "tensor"), "0 tensors");
+        assert_eq!(counted(1, "mismatch"), "1 mismatch");
+        assert_eq!(counted(2, "mismatch"), "2 mismatches");
+        assert_eq!(counted(12_345, "retry"), "12.3 k retries");
+        assert_eq!(plural(3, "key"), "3 keys");
+    }
+
+    #[test]
+    fn chunk_sizes_have_no_decimals() {
+        for (bytes, want) in [
+            (512, "512 B"),
+            (4096, "4 KiB"),
+            (65536, "64 KiB"),
+            (1 << 20, "1 MiB"),
+            (16 << 20, "16 MiB"),
+        ] {
+            assert_eq!(chunk_size(bytes), want);
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_name_or_value_is_lost_from_sight() {
+        assert_eq!(name(b""), "\"\"");
+        assert_eq!(name(b"a\nb"), "a\\nb");
+        assert_eq!(one_line(b"a\nb\\nc"), "a\\nb\\\\nc");
     }
 }

@@ -1,13 +1,13 @@
 //! `weightfs verify`: every byte against the seal, a list of digests or one digest.
 
 use super::args::VerifyArgs;
-use super::engine;
+use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::{Ink, Out};
 use super::progress::Progress;
 use super::seal::bytes_of;
 use super::table::{Align, Table};
-use super::text::{Safe, plural, size};
+use super::text::{self, Safe, plural, size};
 use anyhow::{Result, bail};
 use digests::List;
 use serde_json::{Value as Json, json};
@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::model::Model;
-use weightfs::seal::{self, Seal, Verified, VerifyOptions, hex};
+use weightfs::seal::{self, Seal, SealError, Verified, VerifyOptions, hex};
 use weightfs::source::IoMode;
 use weightfs::view::json::lossy;
 
@@ -81,13 +81,19 @@ struct Bad {
     found: String,
 }
 
+/// Why a seal does not help.
+fn at_fault(error: SealError) -> anyhow::Error {
+    engine::seal_error(error, Cure::Force)
+}
+
 /// What became of one model.
 struct Verdict {
     bad: Vec<Bad>,
     /// Bad ranges beyond those in `bad`.
     more: u64,
-    /// What was looked at, for people.
-    checked: String,
+    /// What was looked at, and how many bytes that is.
+    checked: (u64, &'static str),
+    bytes: u64,
 }
 
 impl Verdict {
@@ -97,13 +103,19 @@ impl Verdict {
 
     fn complain(&self, model: &Path) {
         if !self.bad.is_empty() {
-            let n = self.bad.len() as u64 + self.more;
-            exit::say(&format!(
-                "{}: damaged: {} of {}",
-                model.display(),
-                plural(n as usize, "bad range"),
-                self.checked
-            ));
+            exit::say(&format!("{}: damaged: {}", model.display(), self.extent()));
+        }
+    }
+
+    /// `1 of 6 chunks is bad`; of ranges that are no chunks only the number is told.
+    fn extent(&self) -> String {
+        let n = self.bad.len() as u64 + self.more;
+        let (all, unit) = self.checked;
+        let (of, verb) = (plural(all as usize, unit), if n == 1 { "is" } else { "are" });
+        if unit != "chunk" || self.bad.iter().all(|bad| bad.chunk.is_some()) {
+            format!("{n} of {of} {verb} bad")
+        } else {
+            format!("{}, {of} looked at", plural(n as usize, "bad range"))
         }
     }
 }
@@ -140,7 +152,7 @@ fn by_seal(model: &Path, loaded: &Loaded, bar: &Progress) -> Result<Verdict> {
         VerifyOptions::default(),
         &|done| bar.set(done),
     )
-    .map_err(engine::seal_error)?;
+    .map_err(at_fault)?;
     Ok(verdict(&loaded.model, verified))
 }
 
@@ -169,8 +181,7 @@ fn verdict(opened: &Model, verified: Verified) -> Verdict {
         found: bad.found,
     });
     let bytes: u64 = model.shards.iter().map(|shard| shard.len).sum();
-    let checked = format!("{}, {}", plural(report.chunks as usize, "chunk"), size(bytes));
-    Verdict { bad: bad.collect(), more: report.more, checked }
+    Verdict { bad: bad.collect(), more: report.more, checked: (report.chunks, "chunk"), bytes }
 }
 
 /// Whole files against a list: `sha256sum`'s, with the names that the files have.
@@ -189,18 +200,13 @@ fn by_list(model: &Path, loaded: &Loaded, list: &List, bar: &Progress) -> Result
                 ),
             ));
         };
-        let found = seal::sha256_file(source, &|done| bar.set(before + done))
-            .map_err(engine::seal_error)?;
+        let found = seal::sha256_file(source, &|done| bar.set(before + done)).map_err(at_fault)?;
         before += source.len();
         if found != expected {
             bad.push(whole_file(&shard.file, source.len(), &expected, &found));
         }
     }
-    Ok(Verdict {
-        bad,
-        more: 0,
-        checked: format!("{}, {}", plural(loaded.sources.len(), "file"), size(before)),
-    })
+    Ok(Verdict { bad, more: 0, checked: (loaded.sources.len() as u64, "file"), bytes: before })
 }
 
 fn by_digest(
@@ -216,13 +222,13 @@ fn by_digest(
             loaded.sources.len()
         );
     };
-    let found = seal::sha256_file(source, &|done| bar.set(done)).map_err(engine::seal_error)?;
+    let found = seal::sha256_file(source, &|done| bar.set(done)).map_err(at_fault)?;
     let mut bad = Vec::new();
     if found != *expected {
         contradict(loaded, expected, &found)?;
         bad.push(whole_file(&loaded.model.shards[0].file, source.len(), expected, &found));
     }
-    Ok(Verdict { bad, more: 0, checked: format!("1 file, {}", size(source.len())) })
+    Ok(Verdict { bad, more: 0, checked: (1, "file"), bytes: source.len() })
 }
 
 /// A file that is not what was expected but is what its seal says: two sources that are both
@@ -294,7 +300,8 @@ fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
     let name = Safe(model.as_os_str().as_encoded_bytes()).to_string();
     if verdict.bad.is_empty() {
         let good = out.ink(Ink::Good, "good").into_owned();
-        writeln!(out, "{name}: {good} ({})", verdict.checked)?;
+        let (n, unit) = verdict.checked;
+        writeln!(out, "{name}: {good} ({}, {})", plural(n as usize, unit), size(verdict.bytes))?;
         out.flush()?;
         return Ok(());
     }
@@ -313,7 +320,7 @@ fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
         table.row([
             bad.tensor
                 .as_ref()
-                .map_or(format!("({})", bad.place), |name| Safe(name.as_bytes()).to_string()),
+                .map_or(format!("({})", bad.place), |name| text::name(name.as_bytes())),
             bad.chunk.map_or("-".into(), |chunk| chunk.to_string()),
             Safe(bad.file.as_bytes()).to_string(),
             bad.offset.to_string(),

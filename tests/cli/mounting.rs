@@ -203,6 +203,92 @@ fn the_foreground_tells_when_it_is_ready() {
     assert!(!place.is_mounted());
 }
 
+#[test]
+fn damage_that_is_served_is_served_loudly() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["seal", "m.gguf"]).done();
+    let mut bytes = fs::read(place.path("m.gguf")).unwrap();
+    let at = bytes.windows(64).position(|w| *w == values(64)[..]).unwrap() + 9;
+    bytes[at] ^= 1;
+    fs::write(place.path("m.gguf"), bytes).unwrap();
+    let said = place.run(&["m.gguf", "mnt", "-o", "on_corruption=log"]);
+    assert!(said.done().err.contains("DAMAGED BYTES ARE SERVED"), "{said:?}");
+    let served = fs::read(place.path("mnt/tensors/a.weight.bin")).unwrap();
+    assert_eq!((served.len(), served[9]), (70_000, 8));
+    let model: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.path("mnt/model.json")).unwrap()).unwrap();
+    assert!(model["warnings"][0].as_str().unwrap().contains("on_corruption=log"), "{model}");
+    let log = fs::read_dir(place.path("home/.local/state/weightfs")).unwrap().next().unwrap();
+    let log = fs::read_to_string(log.unwrap().path()).unwrap();
+    assert!(log.contains("error DAMAGED BYTES ARE SERVED (on_corruption=log): "), "{log}");
+    let status = place.run(&["status", "mnt"]);
+    assert!(status.done().out.contains("1 mismatch, 2 retries"), "{status:?}");
+    place.run(&["umount", "mnt"]).done();
+}
+
+#[test]
+fn a_seal_that_is_ignored_is_not_called_missing() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["seal", "m.gguf"]).done();
+    let said = place.run(&["m.gguf", "mnt", "-o", "seal=none"]);
+    assert!(said.done().err.contains("its seal is ignored"), "{said:?}");
+    assert!(!said.err.contains("not sealed"), "{said:?}");
+    place.run(&["umount", "mnt"]).done();
+}
+
+#[test]
+fn a_refused_mount_names_the_model_and_leaves_no_log() {
+    let place = Place::new();
+    let refused = place.run(&["m.gguf", "mnt", "--set", "a.json=\"x\"", "--set", "a=1"]);
+    refused.failed(1, &["m.gguf", "metadata/a.json"]);
+    place.run(&["none.gguf", "mnt"]).failed(1, &["none.gguf"]);
+    place.run(&["m.gguf", "mnt", "-o", "seal=require,log=own.log"]).failed(4, &["seal=require"]);
+    let logs = fs::read_dir(place.path("home/.local/state/weightfs")).unwrap();
+    assert_eq!(logs.count(), 0);
+    assert!(!place.path("own.log").exists() && !place.is_mounted());
+}
+
+#[test]
+fn the_foreground_says_each_warning_once() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let command = &mut place.command(&["-f", "m.gguf", "mnt", "-o", "verify=off"]);
+    let mut child = Foreground(command.stderr(Stdio::piped()).spawn().unwrap());
+    wait_until("the mount", || place.is_mounted());
+    place.run(&["umount", "mnt"]).done();
+    let mut said = String::new();
+    child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert_eq!(said.matches("nothing is checked").count(), 1, "{said}");
+}
+
+#[test]
+fn status_says_what_changed() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = mounted(&place, &[]);
+    let mut bytes = fs::read(place.path("m.gguf")).unwrap();
+    bytes.push(0);
+    fs::write(place.path("m.gguf"), bytes).unwrap();
+    assert!(fs::read(place.path("mnt/tensors/b.bin")).is_err());
+    let said = place.run(&["status", "mnt"]);
+    for part in ["ESTALE", "m.gguf: changed: ", "since 20", "memory "] {
+        assert!(said.done().out.contains(part), "no {part:?} in {}", said.out);
+    }
+    place.run(&["umount", "mnt"]).done();
+    gone(&place, daemon);
+}
+
 /// Killed when a test fails, lest it outlives the test.
 struct Foreground(Child);
 

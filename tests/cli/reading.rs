@@ -81,6 +81,24 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
+fn what_is_one_is_called_one_and_an_empty_name_is_seen() {
+    let place = Place::new();
+    let mut file = gguf(&[("", 1)]);
+    file.push(7);
+    fs::write(place.path("one.gguf"), file).unwrap();
+    let ls = place.run(&["ls", "one.gguf"]);
+    assert!(
+        ls.done().out.ends_with("\"\"    I8     [1]     1 B\n1 tensor, 1 parameter, 1 B\n"),
+        "{ls:?}"
+    );
+    let info = place.run(&["info", "one.gguf"]);
+    for part in ["parameters    1\n", "metadata, 1 key\n", "1 byte after the last tensor"] {
+        assert!(info.done().out.contains(part), "no {part:?} in {}", info.out);
+    }
+    assert!(place.run(&["map", "one.gguf"]).done().out.contains("\"\"      =  \"\"\n"));
+}
+
+#[test]
 fn names_from_a_file_never_reach_the_terminal_raw() {
     let place = Place::new();
     fs::write(place.path("evil.gguf"), gguf(&[("\x1b[2Jx\u{202e}", 1)])).unwrap();

@@ -40,6 +40,64 @@ fn a_seal_is_made_kept_refused_and_replaced() {
 }
 
 #[test]
+fn a_seal_is_named_as_the_model_was() {
+    let place = Place::new();
+    fs::create_dir(place.path("sub")).unwrap();
+    for model in ["m.gguf", "sub/n.gguf", "sub/../o.gguf"] {
+        fs::write(place.path(model), gguf(&[("a.weight", 70_000)])).unwrap();
+        let said = place.run(&["seal", model]);
+        let end = format!("in 4 chunks of 64 KiB -> {model}.weightfs.json\n");
+        assert!(said.done().out.ends_with(&end), "{said:?}");
+        assert!(place.run(&["seal", model]).out.ends_with(&format!(" {model}.weightfs.json\n")));
+    }
+    let whole = place.path("m.gguf");
+    let said = place.run(&["seal", "--force", "--chunk-size", "16MiB", whole.to_str().unwrap()]);
+    let end = format!("of 16 MiB -> {}.weightfs.json\n", whole.display());
+    assert!(said.done().out.ends_with(&end), "{said:?}");
+}
+
+#[test]
+fn a_seal_that_is_kept_may_not_be_the_one_asked_for() {
+    let place = Place::new();
+    place.run(&["seal", "m.gguf", "--no-sha256"]).done();
+    let said = place.run(&["seal", "m.gguf", "--chunk-size", "1MiB"]);
+    assert!(said.done().out.contains("sealed already"), "{said:?}");
+    for part in ["chunks of 64 KiB, not 1 MiB", "no SHA-256", "--force"] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+    assert_eq!(place.run(&["seal", "m.gguf", "--no-sha256"]).done().err, "");
+    place.run(&["seal", "m.gguf", "--force"]).done();
+    assert_eq!(place.run(&["seal", "m.gguf"]).done().err, "");
+    assert!(place.run(&["seal", "m.gguf", "--no-sha256"]).done().err.contains("has SHA-256"));
+}
+
+#[test]
+fn info_says_which_seal_there_is() {
+    let place = Place::new();
+    let line = |words: &str| {
+        let said = place.run(&["info", "m.gguf"]);
+        let line = said.done().out.lines().find(|line| line.starts_with("  seal ")).unwrap();
+        assert!(line.contains(words), "{words:?}: {line}");
+    };
+    line("none");
+    place.run(&["seal", "m.gguf"]).done();
+    line("CRC32 and SHA-256, beside the model");
+    let seal = fs::read_to_string(place.path(SEAL)).unwrap();
+    fs::write(place.path(SEAL), seal.replace("a.weight", "a.weighs")).unwrap();
+    line("INVALID");
+    fs::write(place.path("n.gguf"), gguf(&[("other", 3)])).unwrap();
+    place.run(&["seal", "n.gguf"]).done();
+    fs::rename(place.path("n.gguf.weightfs.json"), place.path(SEAL)).unwrap();
+    line("OF ANOTHER MODEL");
+    // Only a mount has the option to go without.
+    for args in [&["cat", "m.gguf", "b"][..], &["verify", "m.gguf"], &["seal", "m.gguf"]] {
+        let said = place.run(args);
+        said.failed(5, &[SEAL, "weightfs seal --force"]);
+        assert!(!said.err.contains("seal=none"), "{said:?}");
+    }
+}
+
+#[test]
 fn damage_is_named_and_ends_with_3() {
     let place = Place::new();
     place.run(&["seal", "m.gguf"]).done();
@@ -48,7 +106,9 @@ fn damage_is_named_and_ends_with_3() {
     assert_eq!(good.err, "");
     damage(&place, 66_000);
     let said = place.run(&["verify", "m.gguf"]);
-    said.failed(3, &["m.gguf", "damaged"]);
+    said.failed(3, &["m.gguf", "damaged: 1 of 6 chunks is bad"]);
+    let cat = place.run(&["cat", "m.gguf", "a.weight"]);
+    assert_eq!((cat.code, cat.err.matches("a.weight").count()), (Some(1), 1), "{}", cat.err);
     let row = said.out.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(row[..3], ["a.weight", "1", "m.gguf"], "{said:?}");
     let document = verified(&place, &["m.gguf"], 3);

@@ -13,7 +13,15 @@ fn usage_errors_end_with_2() {
         (&["m.gguf", "mnt", "-o", "frob"], "frob"),
         (&["m.gguf", "mnt", "-o", "verify=perhaps"], "perhaps"),
         (&["m.gguf", "mnt", "--set", "split.count=3"], "split.count"),
-        (&["m.gguf", "mnt", "--ready-fd", "0"], "0"),
+        (&["m.gguf", "mnt", "--ready-fd", "0"], "3 or more"),
+        (&["m.gguf", "mnt", "--ready-fd", "abc"], "file descriptor"),
+        (&["m.gguf", "mnt", "--set", "a.b=18446744073709551616"], "64 bits"),
+        (&["m.gguf", "mnt", "--set", "a.b=[1,-9223372036854775809]"], "64 bits"),
+        (&["lst"], "did you mean weightfs ls?"),
+        (&["frob"], "umount, ls, info"),
+        (&["provenance", "m.gguf"], "not a command of this version"),
+        (&["seal", "m.gguf", "--chunk-size", "64GB"], "\"GB\""),
+        (&["completions", "elvish"], "bash, zsh, fish"),
         (&["cat", "m.gguf", "b", "--as", "q4"], "q4"),
         (&["seal", "m.gguf", "--chunk-size", "3KiB"], "power of two"),
         (&["seal", "m.gguf", "m.gguf", "--output", "x"], "--output"),
@@ -37,6 +45,46 @@ fn help_and_version_go_to_stdout() {
         assert!(help.done().out.contains("Usage: weightfs"), "{help:?}");
         assert_eq!(help.err, "");
     }
+}
+
+#[test]
+fn help_is_a_word_and_a_file_all_the_same() {
+    let place = Place::new();
+    assert_eq!(place.run(&["help"]).done().out, place.run(&["--help"]).out);
+    assert_eq!(place.run(&["help", "seal"]).done().out, place.run(&["seal", "--help"]).out);
+    place.run(&["help", "nowhere"]).failed(1, &["help"]);
+}
+
+#[test]
+fn what_is_asked_of_other_versions_fails_plainly() {
+    let place = Place::new();
+    for args in [&["ls", "hf:org/name"][..], &["ls", "ollama:name"], &["hf:org/name", "mnt"]] {
+        place.run(args).failed(1, &["not supported by this version"]);
+    }
+}
+
+#[test]
+fn messages_hold_no_numbers_of_the_system() {
+    let place = Place::new();
+    let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
+    for args in [&["ls", "m.gguf"][..], &["help"], &["completions", "bash"], &["info", "m.gguf"]] {
+        let said = Said::from(place.command(args).stdout(full()).output().unwrap());
+        said.failed(1, &["stdout", "No space left"]);
+        assert!(!said.err.contains("os error"), "{said:?}");
+    }
+    for args in [
+        &["ls", "none.gguf"][..],
+        &["verify", "m.gguf", "--against", "none"],
+        &["map", "m.gguf", "--map", "none.json"],
+        &["m.gguf", "mnt", "-o", "seal=none.json"],
+        &["m.gguf", "mnt", "--set", "a=@none"],
+    ] {
+        let said = place.run(args);
+        said.failed(1, &["none"]);
+        assert!(!said.err.contains("os error"), "{said:?}");
+    }
+    place.run(&["map", "m.gguf", "--map", "hff"]).failed(1, &["none, hf, gguf", "FILE"]);
+    place.run(&["m.gguf", "mnt", "-o", "seal=x.json"]).failed(1, &["x.json", "the seal"]);
 }
 
 #[test]

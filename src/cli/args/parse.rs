@@ -3,6 +3,8 @@
 use super::{Cli, Command};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::options::{self, Options};
+use crate::cli::output::of_stdout;
+use crate::cli::text::Safe;
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::ffi::{OsStr, OsString};
@@ -15,8 +17,8 @@ pub(crate) struct Parsed {
     pub(crate) command: Command,
     /// The words of `-o`, `--map`, `--set` and `--like` in the order typed; empty but for `mount`.
     pub(crate) options: Options,
-    /// A command whose name is much like the first argument, which was taken for a MODEL.
-    pub(crate) near: Option<&'static str>,
+    /// The first argument, when it was no command and so taken for a MODEL or an option.
+    pub(crate) word: Option<OsString>,
 }
 
 /// Why there is no command to run.
@@ -43,7 +45,7 @@ pub(crate) fn definitions() -> clap::Command {
 /// Understands a command line. A first argument that is no command name starts the arguments
 /// of `mount`, which makes us a mount(8) helper: `weightfs SRC DIR -o rw,nosuid`.
 pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
-    let mut near = None;
+    let mut word = None;
     match argv.get(1) {
         None => {
             return Err(End::Wrong(Failure::usage(
@@ -51,12 +53,22 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
             )));
         }
         Some(first) if is_command(first) || is_top_level_flag(first) => {}
+        Some(first) if first == "help" && asks_for_help(&argv[2..]) => {
+            argv.remove(1);
+            argv.truncate(2);
+            argv.push("--help".into());
+        }
         Some(first) => {
-            near = near_command(first);
+            word = Some(first.clone());
             argv.insert(1, "mount".into());
         }
     }
-    let matches = definitions().try_get_matches_from(argv).map_err(from_clap)?;
+    let matches = definitions().try_get_matches_from(argv).map_err(|error| match &word {
+        Some(word) if lacks_arguments(&error) && !word.as_encoded_bytes().starts_with(b"-") => {
+            End::Wrong(Failure::usage(no_mountpoint(word)))
+        }
+        _ => from_clap(error),
+    })?;
     let cli = Cli::from_arg_matches(&matches).map_err(from_clap)?;
     let mut options = Options::default();
     if let Some(("mount", matches)) = matches.subcommand() {
@@ -68,16 +80,78 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
             .map_err(|error| End::Wrong(Failure::usage(error.to_string())))?;
         }
     }
-    Ok(Parsed { command: cli.command, options, near })
+    Ok(Parsed { command: cli.command, options, word })
+}
+
+/// Commands that other versions have or will have.
+const ELSEWHERE: [&str; 3] = ["provenance", "stats", "diff"];
+
+/// `help` and `help COMMAND` ask for help, as everywhere; `help /mnt/g` mounts a file called help.
+fn asks_for_help(after: &[OsString]) -> bool {
+    match after {
+        [] => true,
+        [topic] => is_command(topic),
+        _ => false,
+    }
+}
+
+fn lacks_arguments(error: &clap::Error) -> bool {
+    error.kind() == clap::error::ErrorKind::MissingRequiredArgument
+}
+
+/// What to say when a word stands alone: it is no command, and to mount it a MOUNTPOINT is missing.
+fn no_mountpoint(word: &OsStr) -> String {
+    let shown = Safe(word.as_encoded_bytes()).to_string();
+    let first = if is_elsewhere(word) {
+        format!("{shown} is not a command of this version")
+    } else {
+        format!("{shown} is no command, and to mount it as a MODEL a MOUNTPOINT is needed")
+    };
+    format!(
+        "{first}{}\ncommands: {}\nusage: weightfs MODEL MOUNTPOINT, or weightfs COMMAND ...\nhelp: weightfs --help",
+        did_you_mean(word),
+        commands().join(", ")
+    )
+}
+
+/// A MODEL that is not there and may have been meant for a command: what to say about it, or
+/// nothing when it looks like a path.
+pub(crate) fn no_such_command(word: &OsStr) -> Option<anyhow::Error> {
+    let shown = Safe(word.as_encoded_bytes()).to_string();
+    let list = format!("commands: {}\nhelp: weightfs --help", commands().join(", "));
+    if is_elsewhere(word) {
+        return Some(Failure::usage(format!(
+            "{shown} is not a command of this version, and there is no such MODEL\n{list}"
+        )));
+    }
+    let plain = word.as_encoded_bytes().iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-');
+    let meant = did_you_mean(word);
+    (plain || !meant.is_empty()).then(|| {
+        Failure::with(
+            Exit::Failed,
+            format!("{shown}: there is no such MODEL, and no command of that name{meant}\n{list}"),
+        )
+    })
+}
+
+fn did_you_mean(word: &OsStr) -> String {
+    near_command(word).map_or(String::new(), |near| format!("; did you mean weightfs {near}?"))
+}
+
+fn is_elsewhere(word: &OsStr) -> bool {
+    ELSEWHERE.iter().any(|name| word == *name) && !is_command(word)
+}
+
+/// The names of all commands, in the order of the help text.
+fn commands() -> Vec<String> {
+    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
 /// The command that a word was meant to be, if it was.
-fn near_command(word: &OsStr) -> Option<&'static str> {
-    const COMMANDS: [&str; 10] =
-        ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "status", "completions"];
+fn near_command(word: &OsStr) -> Option<String> {
     let word = word.to_str().filter(|word| word.len() < 32)?;
-    let distance = |command: &&str| strsim::damerau_levenshtein(word, command);
-    let near = COMMANDS.into_iter().min_by_key(distance)?;
+    let distance = |command: &String| strsim::damerau_levenshtein(word, command);
+    let near = commands().into_iter().min_by_key(distance)?;
     (distance(&near) <= if near.len() > 3 { 2 } else { 1 }).then_some(near)
 }
 
@@ -111,6 +185,7 @@ fn from_clap(error: clap::Error) -> End {
     }
     let mut what = Vec::new();
     let mut rest = Vec::new();
+    let chooses = text.contains("[possible values: ");
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(first) = line.strip_prefix("error: ") {
             what.push(first.to_owned());
@@ -119,6 +194,10 @@ fn from_clap(error: clap::Error) -> End {
             rest.push(format!("usage: {usage}"));
             rest.push(format!("help: {command} --help"));
         } else if let Some(tip) = line.strip_prefix("tip: ") {
+            // A list of what there is needs no guess beside it.
+            if chooses {
+                continue;
+            }
             what.push(format!("({tip})"));
         } else if !line.starts_with("For more information") {
             what.push(line.to_owned());
@@ -134,8 +213,7 @@ pub(crate) fn explain(end: End) -> Result<Exit> {
     match end {
         End::Text(text) => {
             let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(of_stdout)?;
             Ok(Exit::Done)
         }
         End::Wrong(error) => Err(error),
@@ -217,16 +295,51 @@ mod tests {
     fn a_slip_is_seen_and_a_model_is_not_taken_for_one() {
         for (word, want) in [
             ("lss", Some("ls")),
+            ("lst", Some("ls")),
             ("verfy", Some("verify")),
             ("unmount", Some("umount")),
             ("gemma.gguf", None),
             ("model", None),
         ] {
-            assert_eq!(near_command(OsStr::new(word)), want, "{word}");
+            assert_eq!(near_command(OsStr::new(word)).as_deref(), want, "{word}");
         }
         for command in Cli::command().get_subcommands() {
-            assert_eq!(near_command(OsStr::new(command.get_name())), Some(command.get_name()));
+            let name = command.get_name();
+            assert_eq!(near_command(OsStr::new(name)).as_deref(), Some(name));
         }
+    }
+
+    #[test]
+    fn a_lone_word_is_answered_with_the_commands_there_are() {
+        for (word, part) in [
+            ("lst", "did you mean weightfs ls?"),
+            ("frob", "frob is no command"),
+            ("provenance", "not a command of this version"),
+            ("m.gguf", "MOUNTPOINT"),
+        ] {
+            let text = wrong(&[word]);
+            assert!(text.contains(part) && text.contains("ls, info, cat"), "{text}");
+            assert!(text.lines().count() <= 4, "{text}");
+        }
+        for (word, said) in [("frob", true), ("stats", true), ("./m", false), ("gemma.gguf", false)]
+        {
+            assert_eq!(no_such_command(OsStr::new(word)).is_some(), said, "{word}");
+        }
+    }
+
+    #[test]
+    fn help_is_a_word_as_well() {
+        for words in [&["help"][..], &["help", "seal"], &["help", "mount"]] {
+            let Err(End::Text(text)) = parse_words(words) else { panic!("{words:?}") };
+            let topic = words.get(1).copied().unwrap_or("COMMAND");
+            assert!(text.contains(&format!("weightfs {topic}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shell_that_is_not_known_is_answered_with_those_that_are() {
+        let text = wrong(&["completions", "elvish"]);
+        assert!(text.contains("bash, zsh, fish") && !text.contains("similar"), "{text}");
     }
 
     #[test]

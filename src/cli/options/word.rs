@@ -105,8 +105,11 @@ impl<'a> Word<'a> {
             [b'@', file @ ..] if !file.is_empty() => {
                 SetValue::File(OsString::from_vec(file.to_vec()).into())
             }
-            json => SetValue::Json(serde_json::from_slice(json).map_err(|error| {
-                self.bad(format!("not JSON ({error}); a string needs quotes: set={key}='\"text\"'"))
+            json => SetValue::Json(weightfs::overrides::json(json).map_err(|error| {
+                if serde_json::from_slice::<serde_json::Value>(json).is_ok() {
+                    return self.bad(error);
+                }
+                self.bad(format!("{error}; a string needs quotes: set={key}='\"text\"'"))
             })?),
         };
         Ok(Override { key: key.to_owned(), value })
