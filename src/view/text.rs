@@ -1,4 +1,4 @@
-//! JSON documents that are written while they are read.
+//! Documents, JSON and binary headers, that are written while they are read.
 //!
 //! A vocabulary of a quarter of a million strings is megabytes of JSON that nobody
 //! may ever ask for. A [`Text`] knows its length and, every so often, a place to
@@ -6,9 +6,11 @@
 //! stays at a few words per `STRIDE` bytes of text, whatever the file holds.
 
 use crate::bytes::ReadAt;
+use crate::content::Body;
 use crate::format::gguf::array::{ArrayReader, Item, Position};
+use crate::format::gguf::write;
 use crate::model::{self, Array, Extent, Model};
-use crate::store::Store;
+use crate::store::{ReadFailure, Store, StoreError};
 use crate::view::json;
 use std::io;
 use std::ops::ControlFlow;
@@ -56,6 +58,10 @@ enum Source {
     Lines(Arc<dyn Lines>),
     /// An array in a file: which, in which shard, indented by how many spaces.
     Array(Array, u32, usize),
+    /// Bytes that can be read from any place on.
+    Stored(Body),
+    /// The elements of an array in a file, in GGUF's little-endian 64-bit encoding.
+    Recoded(Array),
 }
 
 /// The bytes of a string, wherever they are.
@@ -70,12 +76,40 @@ pub trait Lines: std::fmt::Debug + Send + Sync {
     /// Number of entries.
     fn count(&self) -> u64;
 
-    /// Appends entry `index`; always the same text for the same index.
-    fn write(&self, index: u64, out: &mut Vec<u8>);
+    /// Bytes of entry `index`, when they can be told without writing it: then the length of
+    /// the document does not depend on what can be read.
+    fn len_of(&self, _index: u64) -> Option<u64> {
+        None
+    }
+
+    /// Appends entry `index`; always the same text for the same index. What was appended
+    /// before a failure is good.
+    fn write(&self, store: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// What a writer of text pushes into: text, and the mark that holds after it.
-type Sink<'a> = dyn FnMut(&[u8], Mark) -> ControlFlow<()> + 'a;
+/// What a writer of text pushes into: text, and the mark that holds after it, if any does.
+type Sink<'a> = dyn FnMut(&[u8], Option<Mark>) -> ControlFlow<()> + 'a;
+
+/// Measures a piece and lays its marks.
+#[derive(Debug, Default)]
+struct Ruler {
+    written: u64,
+    /// Where the last mark is.
+    last: u64,
+    marks: Vec<Mark>,
+}
+
+impl Ruler {
+    fn pass(&mut self, len: u64, after: Option<Mark>) {
+        self.written += len;
+        if let Some(after) = after
+            && self.written - self.last >= STRIDE
+        {
+            self.last = self.written;
+            self.marks.push(Mark { written: self.written, ..after });
+        }
+    }
+}
 
 /// Puts a [`Text`] together, piece by piece.
 #[derive(Debug)]
@@ -139,27 +173,60 @@ impl<'a> Builder<'a> {
 
     /// Adds all of `lines`.
     pub fn lines(&mut self, lines: Arc<dyn Lines>) -> io::Result<()> {
-        self.piece(Source::Lines(lines))
+        let mut ruler = Ruler::default();
+        let mut text = Vec::new();
+        for index in 0..lines.count() {
+            let len = match lines.len_of(index) {
+                Some(len) => len,
+                None => {
+                    text.clear();
+                    lines.write(self.store, index, &mut text)?;
+                    text.len() as u64
+                }
+            };
+            ruler.pass(len, Some(Mark { index: index + 1, ..Mark::default() }));
+        }
+        self.measured(Source::Lines(lines), ruler);
+        Ok(())
+    }
+
+    /// Adds bytes that can be read from any place on.
+    pub fn stored(&mut self, body: Body) {
+        let ruler = Ruler { written: body.len(), ..Ruler::default() };
+        self.measured(Source::Stored(body), ruler);
+    }
+
+    /// Adds the elements of an array in a file, in GGUF's little-endian 64-bit encoding.
+    pub fn recoded(&mut self, array: Array) -> io::Result<()> {
+        self.piece(Source::Recoded(array))
+    }
+
+    /// Bytes added so far.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Adds a piece after writing it once, to learn its length and its marks.
     fn piece(&mut self, source: Source) -> io::Result<()> {
-        let mut piece = Piece { start: self.len, source, marks: Vec::new() };
-        let mut written = 0;
-        let mut marks = Vec::new();
-        let mut last = 0;
+        let piece = Piece { start: self.len, source, marks: Vec::new() };
+        let mut ruler = Ruler::default();
         piece.write(self.store, Mark::default(), &mut |text, after| {
-            written += text.len() as u64;
-            if written - last >= STRIDE {
-                last = written;
-                marks.push(Mark { written, ..after });
-            }
+            ruler.pass(text.len() as u64, after);
             ControlFlow::Continue(())
         })?;
-        piece.marks = marks;
-        self.len += written;
-        self.pieces.push(piece);
+        self.measured(piece.source, ruler);
         Ok(())
+    }
+
+    fn measured(&mut self, source: Source, ruler: Ruler) {
+        let Ruler { written, marks, .. } = ruler;
+        self.pieces.push(Piece { start: self.len, source, marks });
+        self.len += written;
     }
 
     /// The finished document.
@@ -180,13 +247,18 @@ impl Text {
     }
 
     /// Fills `out` with the text from `from` on; the caller keeps inside the length.
-    pub fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
         let mut done = 0;
         let mut next = self.pieces.partition_point(|p| p.start <= from).saturating_sub(1);
         while done < out.len() {
-            let piece = self.pieces.get(next).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let Some(piece) = self.pieces.get(next) else {
+                let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(ReadFailure { good: done, error: error.into() });
+            };
             let at = from + done as u64 - piece.start;
-            done += piece.copy(store, at, &mut out[done..])?;
+            done += piece
+                .copy(store, at, &mut out[done..])
+                .map_err(|f| ReadFailure { good: done + f.good, ..f })?;
             next += 1;
         }
         Ok(())
@@ -195,12 +267,17 @@ impl Text {
 
 impl Piece {
     /// Copies text from `at` (in this piece) on; returns how much there was, or fit.
-    fn copy(&self, store: &Store, at: u64, out: &mut [u8]) -> io::Result<usize> {
+    fn copy(&self, store: &Store, at: u64, out: &mut [u8]) -> Result<usize, ReadFailure> {
+        if let Source::Stored(body) = &self.source {
+            let left = body.len().saturating_sub(at);
+            let n = usize::try_from(left).map_or(out.len(), |left| left.min(out.len()));
+            return body.read(store, at, &mut out[..n]).map(|()| n);
+        }
         let nearest = self.marks.partition_point(|m| m.written <= at);
         let mark = nearest.checked_sub(1).map_or_else(Mark::default, |i| self.marks[i]);
         let mut skip = at - mark.written;
         let mut done = 0;
-        self.write(store, mark, &mut |text, _| {
+        let written = self.write(store, mark, &mut |text, _| {
             let passed = skip.min(text.len() as u64);
             skip -= passed;
             // At most text.len().
@@ -209,7 +286,9 @@ impl Piece {
             out[done..done + n].copy_from_slice(&rest[..n]);
             done += n;
             if done == out.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        });
+        // What was handed on before the failure was read through the checks.
+        written.map_err(|e| ReadFailure { good: done, error: StoreError::from(e) })?;
         Ok(done)
     }
 
@@ -217,9 +296,11 @@ impl Piece {
     fn write(&self, store: &Store, mark: Mark, sink: &mut Sink<'_>) -> io::Result<()> {
         match &self.source {
             Source::Literal(text) => {
-                let _ = sink(text, Mark::default());
+                let _ = sink(text, None);
                 Ok(())
             }
+            // Copied straight from the store, without a writer between.
+            Source::Stored(_) => Ok(()),
             Source::Str(Bytes::File(extent)) => {
                 let shard = store.shard(extent.shard as usize);
                 write_str(&shard, extent.offset, extent.len, mark, sink)
@@ -234,16 +315,22 @@ impl Piece {
                 let mut text = Vec::new();
                 for index in mark.index..lines.count() {
                     text.clear();
-                    lines.write(index, &mut text);
+                    let whole = lines.write(store, index, &mut text);
                     let after = Mark { index: index + 1, ..Mark::default() };
-                    if sink(&text, after).is_break() {
+                    if sink(&text, Some(after)).is_break() {
                         break;
                     }
+                    whole?;
                 }
                 Ok(())
             }
             Source::Array(array, shard, indent) => {
                 write_array(&store.shard(*shard as usize), array, mark, *indent, sink)
+            }
+            Source::Recoded(array) => {
+                let Array::Span { extent, .. } = array else { return Ok(()) };
+                let _ = write_recoded(&store.shard(extent.shard as usize), array, mark, sink)?;
+                Ok(())
             }
         }
     }
@@ -268,7 +355,7 @@ fn write_str(
         text.clear();
         json::escape_into(&json::lossy(&bytes[..whole]), &mut text);
         used += whole as u64;
-        if sink(&text, Mark { used, ..Mark::default() }).is_break() {
+        if sink(&text, Some(Mark { used, ..Mark::default() })).is_break() {
             break;
         }
     }
@@ -307,7 +394,7 @@ fn write_array(
         return Ok(());
     };
     if count == 0 {
-        let _ = sink(b"[]", Mark::default());
+        let _ = sink(b"[]", None);
         return Ok(());
     }
     let pad = " ".repeat(indent + 2);
@@ -338,11 +425,65 @@ fn write_array(
             text.push(b']');
         }
         let used = reader.position().offset - extent.offset;
-        if sink(&text, Mark { index, used, written: 0 }).is_break() {
+        if sink(&text, Some(Mark { index, used, written: 0 })).is_break() {
             break;
         }
     }
     Ok(())
+}
+
+/// Appends the elements of an array in a file, as [`Builder::recoded`] writes them. What was
+/// appended before a failure is good.
+pub(crate) fn recode(store: &Store, array: &Array, out: &mut Vec<u8>) -> io::Result<()> {
+    let Array::Span { extent, .. } = array else { return Ok(()) };
+    let file = store.shard(extent.shard as usize);
+    let _ = write_recoded(&file, array, Mark::default(), &mut |text, _| {
+        out.extend(text);
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
+
+/// Writes the elements of an array as GGUF version 3, little-endian, has them. Inner arrays
+/// are handed on as they are written, whatever their length; marks lie between outer elements.
+fn write_recoded(
+    file: &dyn ReadAt,
+    array: &Array,
+    mark: Mark,
+    sink: &mut Sink<'_>,
+) -> io::Result<ControlFlow<()>> {
+    let Array::Span { elem, count, extent, encoding } = *array else {
+        return Ok(ControlFlow::Continue(()));
+    };
+    let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
+    if mark.index > 0 {
+        reader = reader.resume(Position { index: mark.index, offset: extent.offset + mark.used });
+    }
+    let mut text = Vec::new();
+    let mut index = mark.index;
+    while let Some(item) = reader.next().map_err(io::Error::other)? {
+        text.clear();
+        match item {
+            Item::Value(value) => write::fixed(&value, &mut text),
+            Item::Str(bytes) => write::string(bytes, &mut text),
+            Item::Array(inner) => {
+                write::array_head(inner.elem(), inner.len(), &mut text);
+                if sink(&text, None).is_break()
+                    || write_recoded(file, &inner, Mark::default(), &mut |t, _| sink(t, None))?
+                        .is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+                text.clear();
+            }
+        }
+        index += 1;
+        let used = reader.position().offset - extent.offset;
+        if sink(&text, Some(Mark { index, used, written: 0 })).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 fn write_quoted(bytes: &[u8], out: &mut Vec<u8>) {
