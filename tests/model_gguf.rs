@@ -340,6 +340,19 @@ fn nothing_at_all_is_a_file_too() {
 
 #[test]
 fn gaps_and_other_orders_are_packed() {
+    let (a, b) = (tensor("a", 0, &[8], 1), tensor("b", 0, &[8], 2));
+    let declared = Logical::default().tensor(a.clone()).tensor(b.clone());
+    let mut bytes = declared.encode(CANONICAL);
+    let (first, second) = (24 + 8 + 1 + 4 + 8 + 4, 24 + 2 * (8 + 1 + 4 + 8 + 4) + 8);
+    // The data is that of b, a gap, that of a.
+    bytes[first..first + 8].copy_from_slice(&64u64.to_le_bytes());
+    bytes[second..second + 8].copy_from_slice(&0u64.to_le_bytes());
+    let data = bytes.len() - 64;
+    bytes.truncate(data);
+    bytes.extend([&*b.data, &[0xEE; 32], &*a.data].concat());
+    let packed = Logical::default().tensor(b).tensor(a).encode(CANONICAL);
+    same(&Mounted::one(bytes).whole(), &packed, "gap and order");
+
     let model = sound();
     let mut bytes = model.encode(CANONICAL);
     bytes.extend(vec![7; 1000]);

@@ -5,10 +5,7 @@
 //! start from; any range of it is then written from the nearest such place. Memory
 //! stays at a few words per `STRIDE` bytes of text, whatever the file holds.
 
-use crate::bytes::ReadAt;
 use crate::content::Body;
-use crate::format::gguf::array::{ArrayReader, Item, Position};
-use crate::format::gguf::write;
 use crate::model::{self, Array, Extent, Model};
 use crate::store::{ReadFailure, Store, StoreError};
 use crate::view::json;
@@ -16,10 +13,12 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+mod writers;
+
+use writers::{write_array, write_inline, write_recoded, write_str};
+
 /// Bytes of text between two places to start from.
 const STRIDE: u64 = 256 * 1024;
-/// Bytes of a string that are escaped at a time.
-const WINDOW: usize = 16 * 1024;
 
 /// A document of known length.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ struct Mark {
 enum Source {
     /// Ready text.
     Literal(Vec<u8>),
-    /// Bytes of a file, as a JSON string with its quotes (`quoted`) or verbatim.
+    /// Bytes of a string, escaped as JSON, without quotes.
     Str(Bytes),
     /// Lines that are made one by one.
     Lines(Arc<dyn Lines>),
@@ -325,7 +324,8 @@ impl Piece {
                 Ok(())
             }
             Source::Array(array, shard, indent) => {
-                write_array(&store.shard(*shard as usize), array, mark, *indent, sink)
+                let _ = write_array(&store.shard(*shard as usize), array, mark, *indent, sink)?;
+                Ok(())
             }
             Source::Recoded(array) => {
                 let Array::Span { extent, .. } = array else { return Ok(()) };
@@ -334,102 +334,6 @@ impl Piece {
             }
         }
     }
-}
-
-/// Escapes a string window by window; a character cut by a window's end waits for the next.
-fn write_str(
-    from: &(impl ReadAt + ?Sized),
-    offset: u64,
-    len: u64,
-    mark: Mark,
-    sink: &mut Sink<'_>,
-) -> io::Result<()> {
-    let mut used = mark.used;
-    let mut window = vec![0; WINDOW];
-    let mut text = Vec::new();
-    while used < len {
-        let n = WINDOW.min(usize::try_from(len - used).unwrap_or(WINDOW));
-        let bytes = &mut window[..n];
-        from.read_at(offset + used, bytes)?;
-        let whole = if used + (n as u64) < len { whole_characters(bytes) } else { n };
-        text.clear();
-        json::escape_into(&json::lossy(&bytes[..whole]), &mut text);
-        used += whole as u64;
-        if sink(&text, Some(Mark { used, ..Mark::default() })).is_break() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// How many leading bytes do not end inside a character: the last up to three bytes
-/// stay behind when they begin one that is not finished. Never 0.
-fn whole_characters(bytes: &[u8]) -> usize {
-    for back in 1..=bytes.len().min(4) {
-        let at = bytes.len() - back;
-        let lead = bytes[at];
-        if lead & 0xC0 == 0x80 {
-            continue;
-        }
-        let needed = match lead {
-            0xC0..=0xDF => 2,
-            0xE0..=0xEF => 3,
-            0xF0..=0xF7 => 4,
-            _ => 1,
-        };
-        return if needed > back && at > 0 { at } else { bytes.len() };
-    }
-    bytes.len()
-}
-
-/// Writes `[`, the elements one to a line, and `]`.
-fn write_array(
-    file: &dyn ReadAt,
-    array: &Array,
-    mark: Mark,
-    indent: usize,
-    sink: &mut Sink<'_>,
-) -> io::Result<()> {
-    let Array::Span { elem, count, extent, encoding } = *array else {
-        return Ok(());
-    };
-    if count == 0 {
-        let _ = sink(b"[]", None);
-        return Ok(());
-    }
-    let pad = " ".repeat(indent + 2);
-    let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
-    if mark.index > 0 {
-        reader = reader.resume(Position { index: mark.index, offset: extent.offset + mark.used });
-    }
-    let mut text = Vec::new();
-    let mut index = mark.index;
-    while let Some(item) = reader.next().map_err(io::Error::other)? {
-        text.clear();
-        text.extend(if index == 0 { &b"[\n"[..] } else { b",\n" });
-        text.extend(pad.as_bytes());
-        match item {
-            Item::Value(value) => text.extend(json::scalar(&value).unwrap_or_default().as_bytes()),
-            Item::Str(bytes) => write_quoted(bytes, &mut text),
-            Item::Array(inner) => {
-                write_array(file, &inner, Mark::default(), indent + 2, &mut |inner, _| {
-                    text.extend(inner);
-                    ControlFlow::Continue(())
-                })?;
-            }
-        }
-        index += 1;
-        if index == count {
-            text.push(b'\n');
-            text.extend(&pad.as_bytes()[2..]);
-            text.push(b']');
-        }
-        let used = reader.position().offset - extent.offset;
-        if sink(&text, Some(Mark { index, used, written: 0 })).is_break() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Appends the elements of an array in a file, as [`Builder::recoded`] writes them. What was
@@ -444,105 +348,64 @@ pub(crate) fn recode(store: &Store, array: &Array, out: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Writes the elements of an array as GGUF version 3, little-endian, has them. Inner arrays
-/// are handed on as they are written, whatever their length; marks lie between outer elements.
-fn write_recoded(
-    file: &dyn ReadAt,
-    array: &Array,
-    mark: Mark,
-    sink: &mut Sink<'_>,
-) -> io::Result<ControlFlow<()>> {
-    let Array::Span { elem, count, extent, encoding } = *array else {
-        return Ok(ControlFlow::Continue(()));
-    };
-    let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
-    if mark.index > 0 {
-        reader = reader.resume(Position { index: mark.index, offset: extent.offset + mark.used });
-    }
-    let mut text = Vec::new();
-    let mut index = mark.index;
-    while let Some(item) = reader.next().map_err(io::Error::other)? {
-        text.clear();
-        match item {
-            Item::Value(value) => write::fixed(&value, &mut text),
-            Item::Str(bytes) => write::string(bytes, &mut text),
-            Item::Array(inner) => {
-                write::array_head(inner.elem(), inner.len(), &mut text);
-                if sink(&text, None).is_break()
-                    || write_recoded(file, &inner, Mark::default(), &mut |t, _| sink(t, None))?
-                        .is_break()
-                {
-                    return Ok(ControlFlow::Break(()));
-                }
-                text.clear();
-            }
-        }
-        index += 1;
-        let used = reader.position().offset - extent.offset;
-        if sink(&text, Some(Mark { index, used, written: 0 })).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
-}
-
-fn write_quoted(bytes: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
-    json::escape_into(&json::lossy(bytes), out);
-    out.push(b'"');
-}
-
-fn write_inline(items: &[model::Value], indent: usize, out: &mut Vec<u8>) {
-    if items.is_empty() {
-        out.extend(b"[]");
-        return;
-    }
-    for (i, item) in items.iter().enumerate() {
-        out.extend(if i == 0 { &b"[\n"[..] } else { b",\n" });
-        out.extend(std::iter::repeat_n(b' ', indent + 2));
-        match item {
-            model::Value::Str(model::Text::Inline(bytes)) => write_quoted(bytes, out),
-            other => out.extend(json::scalar(other).unwrap_or_default().as_bytes()),
-        }
-    }
-    out.push(b'\n');
-    out.extend(std::iter::repeat_n(b' ', indent));
-    out.push(b']');
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_window_never_ends_inside_a_character() {
-        let text = "ab\u{e9}\u{20ac}\u{1f600}".as_bytes();
-        for end in 1..=text.len() {
-            let whole = whole_characters(&text[..end]);
-            assert!(whole > 0);
-            assert!(std::str::from_utf8(&text[..whole]).is_ok() || whole == end, "{end}");
+    /// Entries of ten bytes; the third breaks off after four.
+    #[derive(Debug)]
+    struct Breaking;
+
+    impl Lines for Breaking {
+        fn count(&self) -> u64 {
+            5
         }
-        assert_eq!(whole_characters(b"\x80\x80\x80\x80\x80"), 5);
-        assert_eq!(whole_characters(b"\xf0"), 1);
+
+        fn len_of(&self, _: u64) -> Option<u64> {
+            Some(10)
+        }
+
+        fn write(&self, _: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+            out.extend(&b"0123456789"[..if index == 2 { 4 } else { 10 }]);
+            if index == 2 { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+        }
     }
 
     #[test]
-    fn windows_give_the_text_of_the_whole() {
-        let mut bytes = Vec::new();
-        while bytes.len() < 3 * WINDOW {
-            bytes.extend("x\u{1f600}\"\n\u{e9}".as_bytes());
-            bytes.push(0xff);
-        }
-        let mut text: Vec<u8> = Vec::new();
-        let len = bytes.len() as u64;
-        write_str(&bytes, 0, len, Mark::default(), &mut |t, _| {
-            text.extend(t);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        let mut expected = Vec::new();
-        json::escape_into(&json::lossy(&bytes), &mut expected);
-        assert!(text == expected);
+    fn what_comes_before_a_failure_is_good_and_what_comes_behind_it_is_served() {
+        let model = Arc::new(Model {
+            format: model::Format::Gguf,
+            format_version: 3,
+            byte_order: model::ByteOrder::Little,
+            architecture: None,
+            name: None,
+            metadata: vec![],
+            shards: vec![],
+            tensors: vec![],
+            warnings: vec![],
+        });
+        let store = Store::new(Arc::clone(&model), vec![], None, Default::default());
+        let mut builder = Builder::new(&model, &store);
+        builder.literal("abc");
+        builder.lines(Arc::new(Breaking)).unwrap();
+        builder.literal("def");
+        builder.stored(Body::Span(Extent { shard: 0, offset: 0, len: 7 }));
+        builder.literal("ghi");
+        let text = builder.finish();
+        assert_eq!(text.len(), 3 + 50 + 3 + 7 + 3);
+        let read = |from, len| {
+            let mut out = vec![b'-'; len];
+            let good = text.read(&store, from, &mut out).map_or_else(|f| f.good, |()| len);
+            String::from_utf8(out[..good].into()).unwrap()
+        };
+        assert_eq!(read(0, 66), "abc012345678901234567890123");
+        assert_eq!(read(1, 26), "bc012345678901234567890123");
+        assert_eq!(read(20, 7), "7890123");
+        assert_eq!(read(20, 8), "7890123");
+        assert_eq!(read(28, 3), "");
+        // There is no such source.
+        assert_eq!(read(54, 20), "ef");
+        assert_eq!(read(63, 3), "ghi");
     }
 }
