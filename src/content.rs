@@ -6,7 +6,7 @@
 use crate::dtype::DType;
 use crate::model::Extent;
 use crate::quant::{self, Cover, Target};
-use crate::store::{ReadFailure, Store, StoreError};
+use crate::store::{ReadFailure, Store};
 use crate::view::text::Text;
 use crate::view::whole::Whole;
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ pub enum Body {
     Swapped(Extent, Swap),
     /// Stored blocks decoded to a plain float type.
     Decoded(Decoded),
-    /// Many tensors one after another, behind their header.
+    /// Many tensors, each at its place behind a header.
     Whole(Arc<Whole>),
     /// A document that is written while it is read.
     Text(Arc<Text>),
@@ -163,9 +163,7 @@ impl Body {
             Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
             Body::Decoded(decoded) => read_decoded(store, *decoded, from, out),
             Body::Whole(whole) => whole.read(store, from, out),
-            Body::Text(text) => text
-                .read(store, from, out)
-                .map_err(|error| ReadFailure { good: 0, error: StoreError::from(error) }),
+            Body::Text(text) => text.read(store, from, out),
         }
     }
 }

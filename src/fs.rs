@@ -10,7 +10,7 @@ use crate::naming::Catalog;
 use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
-use crate::view::whole::Whole;
+use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, document, json};
 use std::collections::HashMap;
 use std::io;
@@ -128,6 +128,8 @@ pub struct WeightFs {
     sums: [OnceLock<Arc<Text>>; 2],
     /// `model.safetensors`, stored and in each dtype.
     whole: [OnceLock<Arc<Whole>>; 4],
+    /// `model.gguf`.
+    gguf: OnceLock<Arc<Whole>>,
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -141,13 +143,15 @@ impl WeightFs {
     /// Plans the mount; refuses names that meet on one path.
     pub fn new(parts: Parts) -> Result<WeightFs, LayoutError> {
         let mut parts = Arc::new(parts);
-        let (whole, warnings) = members::obstacles(&parts);
+        let (whole, mut warnings) = members::obstacles(&parts);
+        let gguf = gguf::obstacle(&parts.model).map_err(|why| warnings.extend(why)).is_ok();
         if let Some(parts) = Arc::get_mut(&mut parts) {
             parts.warnings.extend(warnings);
         }
         let names = Names { model: &parts.model, catalog: &parts.catalog };
         let hashed = parts.store.source_sha256(0).is_some();
-        let layout = Layout::new(names, Offer { sealed: parts.store.is_sealed(), hashed, whole })?;
+        let offer = Offer { sealed: parts.store.is_sealed(), hashed, whole, gguf };
+        let layout = Layout::new(names, offer)?;
         let mtime =
             parts.store.sources().iter().map(|s| s.mtime()).max().unwrap_or(SystemTime::UNIX_EPOCH);
         let values = parts.model.metadata.iter().map(|_| OnceLock::new()).collect();
@@ -158,6 +162,7 @@ impl WeightFs {
             values,
             sums: Default::default(),
             whole: Default::default(),
+            gguf: OnceLock::new(),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
@@ -223,15 +228,16 @@ impl WeightFs {
         }
     }
 
-    /// Whether the source behind a tensor or source file is still what was mounted.
+    /// Whether what lies behind a file of tensors or a source file is still what was mounted.
     pub fn check_source(&self, node: Node) -> Result<(), FsError> {
-        match (node, self.shard(node)) {
-            (Node::Tensor(_, _, View::Json), _) | (_, None) => Ok(()),
-            (_, Some(shard)) => {
-                let source = &self.parts.store.sources()[shard as usize];
-                source.check_unchanged().map_err(|e| FsError::Read { good: 0, error: e.into() })
-            }
-        }
+        let sources = self.parts.store.sources();
+        let behind = match (node, self.shard(node)) {
+            (Node::Whole(_) | Node::Gguf, _) => sources,
+            (Node::Tensor(_, _, View::Json), _) | (_, None) => &[],
+            (_, Some(shard)) => &sources[shard as usize..][..1],
+        };
+        let changed = behind.iter().try_for_each(|source| source.check_unchanged());
+        changed.map_err(|e| FsError::Read { good: 0, error: e.into() })
     }
 
     /// The source a read of `ino` may have to wait for, when it is not on a local file system.
@@ -398,6 +404,10 @@ impl WeightFs {
                         )
                     },
                 )?;
+                Content { head: (&[]).into(), body: Body::Whole(whole) }
+            }
+            Node::Gguf => {
+                let whole = once(&self.gguf, || Whole::gguf(model, &self.parts.store))?;
                 Content { head: (&[]).into(), body: Body::Whole(whole) }
             }
         })

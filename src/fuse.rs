@@ -145,7 +145,10 @@ impl Adapter {
     fn open_flags(&self, node: Node, size: u64) -> FopenFlags {
         let direct = match node {
             Node::Live(_) => true,
-            Node::Tensor(_, _, View::Bin | View::Npy) | Node::Source(_) | Node::Whole(_)
+            Node::Tensor(_, _, View::Bin | View::Npy)
+            | Node::Source(_)
+            | Node::Whole(_)
+            | Node::Gguf
                 if self.direct_maps =>
             {
                 match self.cache {

@@ -12,8 +12,9 @@ use crate::view::{self, Repr};
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
-/// File name of the whole model.
+/// File names of the whole model.
 const WHOLE: &str = "model.safetensors";
+const GGUF: &str = "model.gguf";
 
 /// An inode number: stable for the same model and options across mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +99,8 @@ pub enum Node {
     Tensor(u32, Repr, View),
     /// The whole model as one safetensors file.
     Whole(Repr),
+    /// The whole model as one GGUF file.
+    Gguf,
 }
 
 /// In the order of their inode numbers: new ones go to the end.
@@ -125,6 +128,7 @@ mod class {
     pub(super) const SOURCE: u8 = 4;
     pub(super) const SOURCE_NAME: u8 = 5;
     pub(super) const WHOLE: u8 = 6;
+    pub(super) const GGUF: u8 = 7;
     /// The first of one class per representation and view.
     pub(super) const TENSOR: u8 = 16;
 }
@@ -144,6 +148,7 @@ impl Node {
             Node::Source(i) => Ino::new(class::SOURCE, i),
             Node::SourceName(i) => Ino::new(class::SOURCE_NAME, i),
             Node::Whole(repr) => Ino::new(class::WHOLE, position(&Repr::ALL, &repr)),
+            Node::Gguf => Ino::new(class::GGUF, 0),
             Node::Tensor(i, repr, view) => {
                 let views = View::ALL.len() as u32;
                 let at = position(&Repr::ALL, &repr) * views + position(&View::ALL, &view);
@@ -165,6 +170,7 @@ impl Node {
             class::SOURCE => Node::Source(index),
             class::SOURCE_NAME => Node::SourceName(index),
             class::WHOLE => Node::Whole(*Repr::ALL.get(at)?),
+            class::GGUF if index == 0 => Node::Gguf,
             _ => {
                 let at = usize::from(class.checked_sub(class::TENSOR)?);
                 let repr = *Repr::ALL.get(at / View::ALL.len())?;
@@ -228,6 +234,8 @@ pub struct Offer {
     pub hashed: bool,
     /// `model.safetensors`: the format can hold the model.
     pub whole: bool,
+    /// `model.gguf`: the model came from GGUF and can be one such file.
+    pub gguf: bool,
 }
 
 /// Model and names, which every question to the plan needs.
@@ -242,7 +250,7 @@ pub struct Names<'a> {
 impl Layout {
     /// Plans the mount; `offer` says which files about the whole model there are.
     pub fn new(names: Names<'_>, offer: Offer) -> Result<Layout, LayoutError> {
-        let Offer { sealed, hashed, whole } = offer;
+        let Offer { sealed, hashed, whole, gguf } = offer;
         let Names { model, catalog } = names;
         let tensors = index(
             "tensors",
@@ -281,6 +289,9 @@ impl Layout {
         for repr in Repr::ALL {
             root.push((repr.directory(), Node::Dir(Dir::Tensors(repr))));
         }
+        if gguf {
+            root.push((GGUF, Node::Gguf));
+        }
         if whole {
             root.push((WHOLE, Node::Whole(Repr::Stored)));
         }
@@ -304,7 +315,7 @@ impl Layout {
         let exists = match node {
             Node::Dir(Dir::SourceNames) => self.source_names.is_some(),
             Node::Dir(_) | Node::Live(_) => true,
-            Node::Doc(_) => self.root.iter().any(|&(_, n)| n == node),
+            Node::Doc(_) | Node::Gguf => self.root.iter().any(|&(_, n)| n == node),
             Node::Meta(i) => (i as usize) < names.model.metadata.len(),
             Node::Source(i) => (i as usize) < names.model.shards.len(),
             Node::SourceName(i) => self.source_names.is_some() && link_target(names, i).is_some(),
@@ -424,7 +435,7 @@ impl Layout {
     /// The directory that holds `node`.
     pub fn parent(node: Node) -> Dir {
         match node {
-            Node::Dir(_) | Node::Doc(_) => Dir::Root,
+            Node::Dir(_) | Node::Doc(_) | Node::Gguf => Dir::Root,
             Node::Live(_) => Dir::Live,
             Node::Meta(_) => Dir::Metadata,
             Node::Source(_) => Dir::Source,

@@ -4,7 +4,7 @@
 
 use crate::content::{Body, Content, Decoded, Swap};
 use crate::dtype::DType;
-use crate::model::{ByteOrder, Model};
+use crate::model::{ByteOrder, Extent, Model};
 use crate::naming::Mounted;
 use crate::quant::{self, Target};
 
@@ -44,6 +44,14 @@ pub fn stored_form(dtype: DType, order: ByteOrder) -> Stored {
         },
     };
     Stored::Swapped(Swap { block: dtype.block().bytes as usize, fields })
+}
+
+/// Stored values of type `dtype` in a file of `order`, little-endian where that is defined.
+pub(crate) fn stored(dtype: DType, order: ByteOrder, extent: Extent) -> Body {
+    match stored_form(dtype, order) {
+        Stored::Swapped(swap) => Body::Swapped(extent, swap),
+        Stored::AsIs | Stored::Undefined => Body::Span(extent),
+    }
 }
 
 /// In which type a tensor's values are shown.
@@ -106,10 +114,9 @@ pub fn body(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Body> {
         Repr::Float(target) if tensor.dtype != target.dtype() => {
             decoded(model, tensor, target).map(Body::Decoded)
         }
-        Repr::Stored | Repr::Float(_) => Some(match stored_form(tensor.dtype, model.byte_order) {
-            Stored::Swapped(swap) => Body::Swapped(tensor.extent, swap),
-            Stored::AsIs | Stored::Undefined => Body::Span(tensor.extent),
-        }),
+        Repr::Stored | Repr::Float(_) => {
+            Some(stored(tensor.dtype, model.byte_order, tensor.extent))
+        }
     }
 }
 

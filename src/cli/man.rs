@@ -59,6 +59,10 @@ pub(crate) const TREE: &[(&str, &str)] = &[
     ("tensors/NAME.bin", "The bytes of a tensor as stored, multi-byte numbers little-endian."),
     ("tensors/NAME.json", "Its name, dtype, shape, size, place in the source and checksums."),
     ("tensors/NAME.npy", "The same bytes as a NumPy file, where NumPy has the dtype."),
+    (
+        "model.gguf",
+        "Of GGUF sources: the whole model as one little-endian GGUF of version 3, split parts joined, set= applied.",
+    ),
     ("source/FILE", "Each source file that holds tensors, whole and checked."),
     ("source-names/SRC.bin", "Links from stored names to tensors/, when a map is in force."),
     ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),

@@ -22,6 +22,7 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 pub mod types;
+pub mod write;
 
 pub(crate) use error::Dims;
 pub use error::GgufError;

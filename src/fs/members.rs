@@ -83,7 +83,8 @@ pub(super) fn obstacles(parts: &Arc<Parts>) -> (bool, Vec<String>) {
     if bound > MAX_HEADER {
         let fits = Repr::ALL.into_iter().all(|repr| {
             let members = Arc::new(Members::new(Arc::clone(parts), repr));
-            Whole::new(members, model, store).is_ok_and(|whole| whole.header_len() <= MAX_HEADER)
+            Whole::new(members, model, store)
+                .is_ok_and(|whole| whole.header_len() <= MAX_HEADER + 8)
         });
         if !fits {
             warnings.push("there is no model.safetensors: its header would be too long".into());

@@ -2,8 +2,10 @@
 
 use super::Parts;
 use crate::naming::file_stem;
+use crate::store::Store;
 use crate::view::document::{LONGEST_SUFFIX, hex, is_stored_tensor};
 use crate::view::text::Lines;
+use std::io;
 use std::sync::Arc;
 
 /// Which list.
@@ -39,8 +41,8 @@ impl Lines for Sums {
         self.shards + self.parts.catalog.len(&self.parts.model) as u64
     }
 
-    fn write(&self, index: u64, out: &mut Vec<u8>) {
-        let Parts { model, catalog, store, .. } = &*self.parts;
+    fn write(&self, store: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        let Parts { model, catalog, .. } = &*self.parts;
         // Both indices were counted with usize and u32.
         if index < self.shards {
             if let Some(digest) = store.source_sha256(index as usize) {
@@ -48,14 +50,14 @@ impl Lines for Sums {
                     [b"source/", &*file_stem(&model.shards[index as usize].file, 0)].concat();
                 sha256_line(&digest, &name, out);
             }
-            return;
+            return Ok(());
         }
         let mounted = catalog.get(model, (index - self.shards) as usize);
         if !is_stored_tensor(model, &mounted) {
-            return;
+            return Ok(());
         }
         let Some(sum) = store.tensor_checksum(mounted.source as usize) else {
-            return;
+            return Ok(());
         };
         let name = [b"tensors/", &*file_stem(mounted.name, LONGEST_SUFFIX), b".bin"].concat();
         match (self.kind, sum.sha256) {
@@ -66,6 +68,7 @@ impl Lines for Sums {
                 out.extend(format!(" {:08X}\n", sum.crc32).as_bytes());
             }
         }
+        Ok(())
     }
 }
 

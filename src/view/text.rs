@@ -1,23 +1,24 @@
-//! JSON documents that are written while they are read.
+//! Documents, JSON and binary headers, that are written while they are read.
 //!
 //! A vocabulary of a quarter of a million strings is megabytes of JSON that nobody
 //! may ever ask for. A [`Text`] knows its length and, every so often, a place to
 //! start from; any range of it is then written from the nearest such place. Memory
 //! stays at a few words per `STRIDE` bytes of text, whatever the file holds.
 
-use crate::bytes::ReadAt;
-use crate::format::gguf::array::{ArrayReader, Item, Position};
+use crate::content::Body;
 use crate::model::{self, Array, Extent, Model};
-use crate::store::Store;
+use crate::store::{ReadFailure, Store, StoreError};
 use crate::view::json;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+mod writers;
+
+use writers::{write_array, write_inline, write_recoded, write_str};
+
 /// Bytes of text between two places to start from.
 const STRIDE: u64 = 256 * 1024;
-/// Bytes of a string that are escaped at a time.
-const WINDOW: usize = 16 * 1024;
 
 /// A document of known length.
 #[derive(Debug)]
@@ -50,12 +51,16 @@ struct Mark {
 enum Source {
     /// Ready text.
     Literal(Vec<u8>),
-    /// Bytes of a file, as a JSON string with its quotes (`quoted`) or verbatim.
+    /// Bytes of a string, escaped as JSON, without quotes.
     Str(Bytes),
     /// Lines that are made one by one.
     Lines(Arc<dyn Lines>),
     /// An array in a file: which, in which shard, indented by how many spaces.
     Array(Array, u32, usize),
+    /// Bytes that can be read from any place on.
+    Stored(Body),
+    /// The elements of an array in a file, in GGUF's little-endian 64-bit encoding.
+    Recoded(Array),
 }
 
 /// The bytes of a string, wherever they are.
@@ -70,13 +75,40 @@ pub trait Lines: std::fmt::Debug + Send + Sync {
     /// Number of entries.
     fn count(&self) -> u64;
 
-    /// Appends entry `index`; always the same text for the same index.
-    fn write(&self, index: u64, out: &mut Vec<u8>);
+    /// Bytes of entry `index`, when they can be told without writing it: then the length of
+    /// the document does not depend on what can be read.
+    fn len_of(&self, _index: u64) -> Option<u64> {
+        None
+    }
+
+    /// Appends entry `index`; always the same text for the same index. What was appended
+    /// before a failure is good.
+    fn write(&self, store: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// What a writer of text pushes into: text, and the mark that holds after it, if writing can go
-/// on from there.
+/// What a writer of text pushes into: text, and the mark that holds after it, if any does.
 type Sink<'a> = dyn FnMut(&[u8], Option<Mark>) -> ControlFlow<()> + 'a;
+
+/// Measures a piece and lays its marks.
+#[derive(Debug, Default)]
+struct Ruler {
+    written: u64,
+    /// Where the last mark is.
+    last: u64,
+    marks: Vec<Mark>,
+}
+
+impl Ruler {
+    fn pass(&mut self, len: u64, after: Option<Mark>) {
+        self.written += len;
+        if let Some(after) = after
+            && self.written - self.last >= STRIDE
+        {
+            self.last = self.written;
+            self.marks.push(Mark { written: self.written, ..after });
+        }
+    }
+}
 
 /// Puts a [`Text`] together, piece by piece.
 #[derive(Debug)]
@@ -140,27 +172,60 @@ impl<'a> Builder<'a> {
 
     /// Adds all of `lines`.
     pub fn lines(&mut self, lines: Arc<dyn Lines>) -> io::Result<()> {
-        self.piece(Source::Lines(lines))
+        let mut ruler = Ruler::default();
+        let mut text = Vec::new();
+        for index in 0..lines.count() {
+            let len = match lines.len_of(index) {
+                Some(len) => len,
+                None => {
+                    text.clear();
+                    lines.write(self.store, index, &mut text)?;
+                    text.len() as u64
+                }
+            };
+            ruler.pass(len, Some(Mark { index: index + 1, ..Mark::default() }));
+        }
+        self.measured(Source::Lines(lines), ruler);
+        Ok(())
+    }
+
+    /// Adds bytes that can be read from any place on.
+    pub fn stored(&mut self, body: Body) {
+        let ruler = Ruler { written: body.len(), ..Ruler::default() };
+        self.measured(Source::Stored(body), ruler);
+    }
+
+    /// Adds the elements of an array in a file, in GGUF's little-endian 64-bit encoding.
+    pub fn recoded(&mut self, array: Array) -> io::Result<()> {
+        self.piece(Source::Recoded(array))
+    }
+
+    /// Bytes added so far.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Adds a piece after writing it once, to learn its length and its marks.
     fn piece(&mut self, source: Source) -> io::Result<()> {
-        let mut piece = Piece { start: self.len, source, marks: Vec::new() };
-        let mut written = 0;
-        let mut marks = Vec::new();
-        let mut last = 0;
+        let piece = Piece { start: self.len, source, marks: Vec::new() };
+        let mut ruler = Ruler::default();
         piece.write(self.store, Mark::default(), &mut |text, after| {
-            written += text.len() as u64;
-            if let Some(after) = after.filter(|_| written - last >= STRIDE) {
-                last = written;
-                marks.push(Mark { written, ..after });
-            }
+            ruler.pass(text.len() as u64, after);
             ControlFlow::Continue(())
         })?;
-        piece.marks = marks;
-        self.len += written;
-        self.pieces.push(piece);
+        self.measured(piece.source, ruler);
         Ok(())
+    }
+
+    fn measured(&mut self, source: Source, ruler: Ruler) {
+        let Ruler { written, marks, .. } = ruler;
+        self.pieces.push(Piece { start: self.len, source, marks });
+        self.len += written;
     }
 
     /// The finished document.
@@ -181,13 +246,18 @@ impl Text {
     }
 
     /// Fills `out` with the text from `from` on; the caller keeps inside the length.
-    pub fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
         let mut done = 0;
         let mut next = self.pieces.partition_point(|p| p.start <= from).saturating_sub(1);
         while done < out.len() {
-            let piece = self.pieces.get(next).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let Some(piece) = self.pieces.get(next) else {
+                let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(ReadFailure { good: done, error: error.into() });
+            };
             let at = from + done as u64 - piece.start;
-            done += piece.copy(store, at, &mut out[done..])?;
+            done += piece
+                .copy(store, at, &mut out[done..])
+                .map_err(|f| ReadFailure { good: done + f.good, ..f })?;
             next += 1;
         }
         Ok(())
@@ -196,12 +266,17 @@ impl Text {
 
 impl Piece {
     /// Copies text from `at` (in this piece) on; returns how much there was, or fit.
-    fn copy(&self, store: &Store, at: u64, out: &mut [u8]) -> io::Result<usize> {
+    fn copy(&self, store: &Store, at: u64, out: &mut [u8]) -> Result<usize, ReadFailure> {
+        if let Source::Stored(body) = &self.source {
+            let left = body.len().saturating_sub(at);
+            let n = usize::try_from(left).map_or(out.len(), |left| left.min(out.len()));
+            return body.read(store, at, &mut out[..n]).map(|()| n);
+        }
         let nearest = self.marks.partition_point(|m| m.written <= at);
         let mark = nearest.checked_sub(1).map_or_else(Mark::default, |i| self.marks[i]);
         let mut skip = at - mark.written;
         let mut done = 0;
-        self.write(store, mark, &mut |text, _| {
+        let written = self.write(store, mark, &mut |text, _| {
             let passed = skip.min(text.len() as u64);
             skip -= passed;
             // At most text.len().
@@ -210,7 +285,9 @@ impl Piece {
             out[done..done + n].copy_from_slice(&rest[..n]);
             done += n;
             if done == out.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        });
+        // What was handed on before the failure was read through the checks.
+        written.map_err(|e| ReadFailure { good: done, error: StoreError::from(e) })?;
         Ok(done)
     }
 
@@ -221,6 +298,8 @@ impl Piece {
                 let _ = sink(text, None);
                 Ok(())
             }
+            // Copied straight from the store, without a writer between.
+            Source::Stored(_) => Ok(()),
             Source::Str(Bytes::File(extent)) => {
                 let shard = store.shard(extent.shard as usize);
                 write_str(&shard, extent.offset, extent.len, mark, sink)
@@ -235,171 +314,38 @@ impl Piece {
                 let mut text = Vec::new();
                 for index in mark.index..lines.count() {
                     text.clear();
-                    lines.write(index, &mut text);
+                    let whole = lines.write(store, index, &mut text);
                     let after = Mark { index: index + 1, ..Mark::default() };
                     if sink(&text, Some(after)).is_break() {
                         break;
                     }
+                    whole?;
                 }
                 Ok(())
             }
             Source::Array(array, shard, indent) => {
-                write_array(&store.shard(*shard as usize), array, mark, *indent, sink).map(drop)
+                let _ = write_array(&store.shard(*shard as usize), array, mark, *indent, sink)?;
+                Ok(())
+            }
+            Source::Recoded(array) => {
+                let Array::Span { extent, .. } = array else { return Ok(()) };
+                let _ = write_recoded(&store.shard(extent.shard as usize), array, mark, sink)?;
+                Ok(())
             }
         }
     }
 }
 
-/// Escapes a string window by window; a character cut by a window's end waits for the next.
-fn write_str(
-    from: &(impl ReadAt + ?Sized),
-    offset: u64,
-    len: u64,
-    mark: Mark,
-    sink: &mut Sink<'_>,
-) -> io::Result<()> {
-    let mut used = mark.used;
-    let mut window = vec![0; WINDOW];
-    let mut text = Vec::new();
-    while used < len {
-        let n = WINDOW.min(usize::try_from(len - used).unwrap_or(WINDOW));
-        let bytes = &mut window[..n];
-        from.read_at(offset + used, bytes)?;
-        let whole = if used + (n as u64) < len { whole_characters(bytes) } else { n };
-        text.clear();
-        json::escape_into(&json::lossy(&bytes[..whole]), &mut text);
-        used += whole as u64;
-        if sink(&text, Some(Mark { used, ..Mark::default() })).is_break() {
-            break;
-        }
-    }
+/// Appends the elements of an array in a file, as [`Builder::recoded`] writes them. What was
+/// appended before a failure is good.
+pub(crate) fn recode(store: &Store, array: &Array, out: &mut Vec<u8>) -> io::Result<()> {
+    let Array::Span { extent, .. } = array else { return Ok(()) };
+    let file = store.shard(extent.shard as usize);
+    let _ = write_recoded(&file, array, Mark::default(), &mut |text, _| {
+        out.extend(text);
+        ControlFlow::Continue(())
+    })?;
     Ok(())
-}
-
-/// The same for bytes in memory, into the middle of something.
-fn write_bytes(mut bytes: &[u8], text: &mut Vec<u8>, sink: &mut Sink<'_>) -> ControlFlow<()> {
-    while bytes.len() > WINDOW {
-        let (window, rest) = bytes.split_at(whole_characters(&bytes[..WINDOW]));
-        json::escape_into(&json::lossy(window), text);
-        sink(text, None)?;
-        text.clear();
-        bytes = rest;
-    }
-    json::escape_into(&json::lossy(bytes), text);
-    ControlFlow::Continue(())
-}
-
-/// How many leading bytes do not end inside a character: the last up to three bytes
-/// stay behind when they begin one that is not finished. Never 0.
-fn whole_characters(bytes: &[u8]) -> usize {
-    for back in 1..=bytes.len().min(4) {
-        let at = bytes.len() - back;
-        let lead = bytes[at];
-        if lead & 0xC0 == 0x80 {
-            continue;
-        }
-        let needed = match lead {
-            0xC0..=0xDF => 2,
-            0xE0..=0xEF => 3,
-            0xF0..=0xF7 => 4,
-            _ => 1,
-        };
-        return if needed > back && at > 0 { at } else { bytes.len() };
-    }
-    bytes.len()
-}
-
-/// Writes `[`, the elements one to a line, and `]`.
-fn write_array(
-    file: &dyn ReadAt,
-    array: &Array,
-    mark: Mark,
-    indent: usize,
-    sink: &mut Sink<'_>,
-) -> io::Result<ControlFlow<()>> {
-    let Array::Span { elem, count, extent, encoding } = *array else {
-        return Ok(ControlFlow::Continue(()));
-    };
-    if count == 0 {
-        let _ = sink(b"[]", None);
-        return Ok(ControlFlow::Continue(()));
-    }
-    let pad = " ".repeat(indent + 2);
-    let mut reader = ArrayReader::new(file, elem, count, extent, encoding);
-    if mark.index > 0 {
-        reader = reader.resume(Position { index: mark.index, offset: extent.offset + mark.used });
-    }
-    let mut text = Vec::new();
-    let mut index = mark.index;
-    while let Some(item) = reader.next().map_err(io::Error::other)? {
-        text.clear();
-        text.extend(if index == 0 { &b"[\n"[..] } else { b",\n" });
-        text.extend(pad.as_bytes());
-        // What is long goes to the sink in pieces; what is left in `text` follows below.
-        let flow = match item {
-            Item::Value(value) => {
-                text.extend(json::scalar(&value).unwrap_or_default().as_bytes());
-                ControlFlow::Continue(())
-            }
-            Item::Str(bytes) => {
-                text.push(b'"');
-                let flow = write_bytes(bytes, &mut text, sink);
-                text.push(b'"');
-                flow
-            }
-            Item::Array(inner) => {
-                let flow = sink(&text, None);
-                text.clear();
-                match flow {
-                    ControlFlow::Continue(()) => {
-                        write_array(file, &inner, Mark::default(), indent + 2, &mut |inner, _| {
-                            sink(inner, None)
-                        })?
-                    }
-                    stop => stop,
-                }
-            }
-        };
-        if flow.is_break() {
-            return Ok(flow);
-        }
-        index += 1;
-        if index == count {
-            text.push(b'\n');
-            text.extend(&pad.as_bytes()[2..]);
-            text.push(b']');
-        }
-        let used = reader.position().offset - extent.offset;
-        let flow = sink(&text, Some(Mark { index, used, written: 0 }));
-        if flow.is_break() {
-            return Ok(flow);
-        }
-    }
-    Ok(ControlFlow::Continue(()))
-}
-
-fn write_quoted(bytes: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
-    json::escape_into(&json::lossy(bytes), out);
-    out.push(b'"');
-}
-
-fn write_inline(items: &[model::Value], indent: usize, out: &mut Vec<u8>) {
-    if items.is_empty() {
-        out.extend(b"[]");
-        return;
-    }
-    for (i, item) in items.iter().enumerate() {
-        out.extend(if i == 0 { &b"[\n"[..] } else { b",\n" });
-        out.extend(std::iter::repeat_n(b' ', indent + 2));
-        match item {
-            model::Value::Str(model::Text::Inline(bytes)) => write_quoted(bytes, out),
-            other => out.extend(json::scalar(other).unwrap_or_default().as_bytes()),
-        }
-    }
-    out.push(b'\n');
-    out.extend(std::iter::repeat_n(b' ', indent));
-    out.push(b']');
 }
 
 #[cfg(test)]
@@ -407,34 +353,59 @@ fn write_inline(items: &[model::Value], indent: usize, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_window_never_ends_inside_a_character() {
-        let text = "ab\u{e9}\u{20ac}\u{1f600}".as_bytes();
-        for end in 1..=text.len() {
-            let whole = whole_characters(&text[..end]);
-            assert!(whole > 0);
-            assert!(std::str::from_utf8(&text[..whole]).is_ok() || whole == end, "{end}");
+    /// Entries of ten bytes; the third breaks off after four.
+    #[derive(Debug)]
+    struct Breaking;
+
+    impl Lines for Breaking {
+        fn count(&self) -> u64 {
+            5
         }
-        assert_eq!(whole_characters(b"\x80\x80\x80\x80\x80"), 5);
-        assert_eq!(whole_characters(b"\xf0"), 1);
+
+        fn len_of(&self, _: u64) -> Option<u64> {
+            Some(10)
+        }
+
+        fn write(&self, _: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+            out.extend(&b"0123456789"[..if index == 2 { 4 } else { 10 }]);
+            if index == 2 { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+        }
     }
 
     #[test]
-    fn windows_give_the_text_of_the_whole() {
-        let mut bytes = Vec::new();
-        while bytes.len() < 3 * WINDOW {
-            bytes.extend("x\u{1f600}\"\n\u{e9}".as_bytes());
-            bytes.push(0xff);
-        }
-        let mut text: Vec<u8> = Vec::new();
-        let len = bytes.len() as u64;
-        write_str(&bytes, 0, len, Mark::default(), &mut |t, _| {
-            text.extend(t);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        let mut expected = Vec::new();
-        json::escape_into(&json::lossy(&bytes), &mut expected);
-        assert!(text == expected);
+    fn what_comes_before_a_failure_is_good_and_what_comes_behind_it_is_served() {
+        let model = Arc::new(Model {
+            format: model::Format::Gguf,
+            format_version: 3,
+            byte_order: model::ByteOrder::Little,
+            architecture: None,
+            name: None,
+            metadata: vec![],
+            shards: vec![],
+            tensors: vec![],
+            warnings: vec![],
+        });
+        let store = Store::new(Arc::clone(&model), vec![], None, Default::default());
+        let mut builder = Builder::new(&model, &store);
+        builder.literal("abc");
+        builder.lines(Arc::new(Breaking)).unwrap();
+        builder.literal("def");
+        builder.stored(Body::Span(Extent { shard: 0, offset: 0, len: 7 }));
+        builder.literal("ghi");
+        let text = builder.finish();
+        assert_eq!(text.len(), 3 + 50 + 3 + 7 + 3);
+        let read = |from, len| {
+            let mut out = vec![b'-'; len];
+            let good = text.read(&store, from, &mut out).map_or_else(|f| f.good, |()| len);
+            String::from_utf8(out[..good].into()).unwrap()
+        };
+        assert_eq!(read(0, 66), "abc012345678901234567890123");
+        assert_eq!(read(1, 26), "bc012345678901234567890123");
+        assert_eq!(read(20, 7), "7890123");
+        assert_eq!(read(20, 8), "7890123");
+        assert_eq!(read(28, 3), "");
+        // There is no such source.
+        assert_eq!(read(54, 20), "ef");
+        assert_eq!(read(63, 3), "ghi");
     }
 }

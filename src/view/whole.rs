@@ -1,8 +1,8 @@
-//! The whole model as one virtual safetensors file.
+//! The whole model as one virtual file: a header, then each tensor's bytes at its place.
 //!
-//! The header is text that is written while it is read, the data one body per tensor;
-//! kept are an order and an offset per tensor. Laid out as the reference writer does:
-//! by type (widest first), then by name, without holes, data aligned to 64 bytes.
+//! Here is the reading, and the safetensors file; [`gguf`] is the other one. The header is text that is written while it is read, the data one body per tensor;
+//! kept are an order and an offset per tensor. safetensors is laid out as the reference
+//! writer does: by type (widest first), then by name, without holes, data aligned to 64 bytes.
 
 use crate::content::Body;
 use crate::dtype::DType;
@@ -11,6 +11,8 @@ use crate::store::{ReadFailure, Store};
 use crate::view::text::{Builder, Lines, Text};
 use std::io;
 use std::sync::Arc;
+
+pub mod gguf;
 
 /// Longest header that the reference reader takes, in bytes.
 pub const MAX_HEADER: u64 = 100_000_000;
@@ -70,13 +72,25 @@ pub trait Members: std::fmt::Debug + Send + Sync {
     fn member(&self, index: usize) -> Option<Member<'_>>;
 }
 
-/// The plan of the file.
-#[derive(Debug)]
-pub struct Whole {
-    plan: Arc<Plan>,
-    header: Text,
+/// What comes behind the header.
+trait Data: std::fmt::Debug + Send + Sync {
+    /// Where each body begins, from the start of the data, in order; last, where the data ends.
+    fn starts(&self) -> &[u64];
+
+    /// The `i`th body. Zeros follow it up to the next.
+    fn body(&self, i: usize) -> Body;
 }
 
+/// The plan of a file.
+#[derive(Debug)]
+pub struct Whole {
+    header: Text,
+    /// Zeros between header and data.
+    gap: u64,
+    data: Arc<dyn Data>,
+}
+
+/// The safetensors file's.
 #[derive(Debug)]
 struct Plan {
     members: Arc<dyn Members>,
@@ -87,7 +101,7 @@ struct Plan {
 }
 
 impl Whole {
-    /// Plans the file. Fails when the sum of sizes is more than a file can have.
+    /// Plans `model.safetensors`. Fails when the sum of sizes is more than a file can have.
     pub fn new(members: Arc<dyn Members>, model: &Arc<Model>, store: &Store) -> io::Result<Whole> {
         let plan = Arc::new(Plan::new(members)?);
         let mut measure = Builder::new(model, store);
@@ -98,17 +112,18 @@ impl Whole {
         header.bytes(&padded.to_le_bytes());
         header.lines(Arc::clone(&plan) as Arc<dyn Lines>)?;
         header.bytes(&vec![b' '; (padded - written) as usize]);
-        Ok(Whole { plan, header: header.finish() })
+        Ok(Whole { header: header.finish(), gap: 0, data: plan })
     }
 
-    /// Bytes of the header, without its length in front.
+    /// Bytes in front of the data; safetensors' own length of its header is not counted in
+    /// that header.
     pub fn header_len(&self) -> u64 {
-        self.header.len() - 8
+        self.header.len() + self.gap
     }
 
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
-        self.header.len() + self.plan.data_len()
+        self.header_len() + self.data.starts().last().copied().unwrap_or(0)
     }
 
     /// Never: there is always a header.
@@ -118,35 +133,44 @@ impl Whole {
 
     /// Fills `out` from `from` on; the caller keeps inside the file.
     pub(crate) fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
-        let header_len = self.header.len();
+        let (written, data) = (self.header.len(), self.header_len());
         let mut done = 0;
-        if from < header_len {
-            done = out.len().min(usize::try_from(header_len - from).unwrap_or(out.len()));
-            self.header
-                .read(store, from, &mut out[..done])
-                .map_err(|error| ReadFailure { good: 0, error: error.into() })?;
+        if from < written {
+            done = fitting(out.len(), written - from);
+            self.header.read(store, from, &mut out[..done])?;
         }
-        let Plan { members, order, starts } = &*self.plan;
+        let at = from + done as u64;
+        if done < out.len() && at < data {
+            let n = fitting(out.len() - done, data - at);
+            out[done..done + n].fill(0);
+            done += n;
+        }
+        let starts = self.data.starts();
         let mut next = None;
         while done < out.len() {
-            let at = from + done as u64 - header_len;
+            let at = from + done as u64 - data;
             let i = next.unwrap_or_else(|| starts.partition_point(|&s| s <= at).saturating_sub(1));
-            let n =
-                (out.len() - done).min(usize::try_from(starts[i + 1] - at).unwrap_or(usize::MAX));
-            if n > 0 {
-                let member = members
-                    .member(order[i] as usize)
-                    .expect("planned with a body, and nothing changes");
-                member
-                    .body
-                    .read(store, at - starts[i], &mut out[done..done + n])
+            let body = self.data.body(i);
+            let (inside, end) = (at - starts[i], starts[i] + body.len());
+            if at < end {
+                let n = fitting(out.len() - done, end - at);
+                body.read(store, inside, &mut out[done..done + n])
                     .map_err(|f| ReadFailure { good: f.good + done, ..f })?;
+                done += n;
             }
+            // From the end of the body on, or from where the request begins behind it.
+            let n = fitting(out.len() - done, starts[i + 1].saturating_sub(end.max(at)));
+            out[done..done + n].fill(0);
             done += n;
             next = Some(i + 1);
         }
         Ok(())
     }
+}
+
+/// As much of `len` as `room` has.
+fn fitting(room: usize, len: u64) -> usize {
+    usize::try_from(len).map_or(room, |len| len.min(room))
 }
 
 impl Plan {
@@ -179,9 +203,16 @@ impl Plan {
         }
         Ok(Plan { members, order: order.into(), starts: starts.into() })
     }
+}
 
-    fn data_len(&self) -> u64 {
-        self.starts.last().copied().unwrap_or(0)
+impl Data for Plan {
+    fn starts(&self) -> &[u64] {
+        &self.starts
+    }
+
+    fn body(&self, i: usize) -> Body {
+        let member = self.members.member(self.order[i] as usize);
+        member.expect("planned with a body, and nothing changes").body
     }
 }
 
@@ -191,16 +222,19 @@ impl Lines for Plan {
         self.order.len() as u64 + 2
     }
 
-    fn write(&self, index: u64, out: &mut Vec<u8>) {
+    fn write(&self, _: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let Some(i) = index.checked_sub(1) else {
             // Some loaders insist on a format; "pt" is what all of them take.
             out.extend(br#"{"__metadata__":{"format":"pt"}"#);
-            return;
+            return Ok(());
         };
         let i = i as usize;
-        let Some(&member) = self.order.get(i) else { return out.push(b'}') };
+        let Some(&member) = self.order.get(i) else {
+            out.push(b'}');
+            return Ok(());
+        };
         let Some(Member { name, dtype, shape, .. }) = self.members.member(member as usize) else {
-            return;
+            return Ok(());
         };
         let entry = serde_json::json!({
             "dtype": dtype.name(),
@@ -211,5 +245,6 @@ impl Lines for Plan {
         out.extend(serde_json::Value::from(name).to_string().as_bytes());
         out.push(b':');
         out.extend(entry.to_string().as_bytes());
+        Ok(())
     }
 }

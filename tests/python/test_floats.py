@@ -168,26 +168,3 @@ def test_damage_reaches_every_view(weightfs, mount, tmp_path):
     with open(mounted / "f32/q.bin", "rb", buffering=0) as file:
         assert len(os.pread(file.fileno(), good, 0)) == good
     assert len((mounted / "f32/ok.bin").read_bytes()) == 256
-
-
-@pytest.mark.patience(120)
-def test_model_gguf(views, mount, tmp_path):
-    if not (views / "model.gguf").exists():
-        pytest.skip("this weightfs has no model.gguf yet")
-    big = Gguf(big=True).key("general.architecture", "str", "llama").tensor("a", "F32", (3, 5), np.arange(15, dtype=">f4"))
-    mounted = mount(big.write(tmp_path / "big.gguf"))
-    code = """
-import sys, gguf, numpy as np
-reader = gguf.GGUFReader(sys.argv[1])
-(a,) = reader.tensors
-assert reader.fields["general.architecture"].contents() == "llama"
-assert np.array_equal(a.data, np.arange(15, dtype=np.float32).reshape(3, 5))
-"""
-    python(code, mounted / "model.gguf")
-    code = """
-import sys, gguf
-through, plain = gguf.GGUFReader(sys.argv[1]), gguf.GGUFReader(sys.argv[2])
-assert [t.name for t in through.tensors] == [t.name for t in plain.tensors]
-assert all(a.data.tobytes() == b.data.tobytes() for a, b in zip(through.tensors, plain.tensors))
-"""
-    python(code, views / "model.gguf", views / "source/m.gguf")
