@@ -3,6 +3,7 @@
 use super::args::{CatArgs, Form};
 use super::engine::{self, Opened};
 use super::exit::Exit;
+use super::output::of_stdout;
 use super::text::Safe;
 use anyhow::{Context, Result, anyhow};
 use std::borrow::Cow;
@@ -58,17 +59,17 @@ fn copy(opened: &Opened, content: &Content<'_>, out: &mut impl Write) -> Result<
     while offset < content.len() {
         match content.read(&opened.store, offset, &mut buffer) {
             Ok(n) => {
-                out.write_all(&buffer[..n])?;
+                out.write_all(&buffer[..n]).map_err(of_stdout)?;
                 offset += n as u64;
             }
             Err(failure) => {
-                out.write_all(&buffer[..failure.good])?;
-                out.flush()?;
+                out.write_all(&buffer[..failure.good]).map_err(of_stdout)?;
+                out.flush().map_err(of_stdout)?;
                 return Err(failure.error.into());
             }
         }
     }
-    out.flush()?;
+    out.flush().map_err(of_stdout)?;
     Ok(())
 }
 

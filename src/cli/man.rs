@@ -33,8 +33,8 @@ const SYNOPSIS: &[&str] = &[
 
 const DESCRIPTION: &[&str] = &[
     "weightfs mounts the weights of a model, GGUF or safetensors, as a directory in which every tensor is a \
-     read-only file. Nothing is converted or copied: a read of a tensor is a read of the model's file at the right \
-     place, checked against the model's seal before it is served.",
+     read-only file. Nothing is copied beforehand: a read of a tensor is a read of the model's file at the right \
+     place, checked against the model's seal before it is served, and for the float views decoded on the way.",
     "MODEL is a .gguf file, the first part of a split GGUF, a .safetensors file, a model.safetensors.index.json, or a \
      directory that holds one model. A later part or a shard stands for the whole model when the first part or the \
      index lies beside it. The format is told by the content, never by the name. A first argument that is no \
@@ -59,6 +59,15 @@ pub(crate) const TREE: &[(&str, &str)] = &[
     ("tensors/NAME.bin", "The bytes of a tensor as stored, multi-byte numbers little-endian."),
     ("tensors/NAME.json", "Its name, dtype, shape, size, place in the source and checksums."),
     ("tensors/NAME.npy", "The same bytes as a NumPy file, where NumPy has the dtype."),
+    (
+        "f32/, f16/, bf16/",
+        "Every float or quantised tensor in that dtype, decoded while it is read: NAME.bin, NAME.json, NAME.npy (not of \
+         bf16) and model.safetensors.",
+    ),
+    (
+        "model.safetensors",
+        "The whole model, block-quantised tensors as F32; a warning in model.json says why when there is none.",
+    ),
     (
         "model.gguf",
         "Of GGUF sources: the whole model as one little-endian GGUF of version 3, split parts joined, set= applied.",

@@ -67,7 +67,13 @@ fn what_is_asked_of_other_versions_fails_plainly() {
 fn messages_hold_no_numbers_of_the_system() {
     let place = Place::new();
     let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
-    for args in [&["ls", "m.gguf"][..], &["help"], &["completions", "bash"], &["info", "m.gguf"]] {
+    for args in [
+        &["ls", "m.gguf"][..],
+        &["help"],
+        &["completions", "bash"],
+        &["info", "m.gguf"],
+        &["cat", "m.gguf", "b"],
+    ] {
         let said = Said::from(place.command(args).stdout(full()).output().unwrap());
         said.failed(1, &["stdout", "No space left"]);
         assert!(!said.err.contains("os error"), "{said:?}");
