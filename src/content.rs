@@ -6,12 +6,15 @@
 use crate::dtype::DType;
 use crate::model::Extent;
 use crate::quant::{self, Cover, Target};
+use crate::scale::Scaled;
 use crate::store::{ReadFailure, Store};
 use crate::view::text::Text;
 use crate::view::whole::Whole;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
+
+mod scaled;
 
 /// The bytes of one file.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub enum Body {
     Swapped(Extent, Swap),
     /// Stored blocks decoded to a plain float type.
     Decoded(Decoded),
+    /// Codes times their scales.
+    Scaled(Box<Scaled>),
     /// Many tensors, each at its place behind a header.
     Whole(Arc<Whole>),
     /// A document that is written while it is read.
@@ -150,6 +155,7 @@ impl Body {
             Body::Empty => 0,
             Body::Span(extent) | Body::Swapped(extent, _) => extent.len,
             Body::Decoded(decoded) => decoded.len(),
+            Body::Scaled(scaled) => scaled.len(),
             Body::Text(text) => text.len(),
             Body::Whole(whole) => whole.len(),
         }
@@ -162,6 +168,7 @@ impl Body {
             Body::Span(extent) => store.read(*extent, from, out),
             Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
             Body::Decoded(decoded) => read_decoded(store, *decoded, from, out),
+            Body::Scaled(scaled) => scaled::read(store, scaled, from, out),
             Body::Whole(whole) => whole.read(store, from, out),
             Body::Text(text) => text.read(store, from, out),
         }

@@ -7,11 +7,12 @@ use crate::content::{Body, Content};
 use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, Offer, View};
 use crate::model::{Extent, Model, Value};
 use crate::naming::Catalog;
+use crate::scale::Scales;
 use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
 use crate::view::whole::{Whole, gguf};
-use crate::view::{self, Repr, document, json};
+use crate::view::{self, Repr, Stock, document, json};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,8 +112,16 @@ pub struct Parts {
     pub verify: Verify,
     /// Warnings beside the model's and the catalog's.
     pub warnings: Vec<String>,
+    /// The weights that are codes with scales: [`view::scaled::recognise`].
+    pub scales: Scales,
     /// Where the daemon logs, for `status.json`.
     pub log: Option<String>,
+}
+
+impl Parts {
+    fn stock(&self) -> Stock<'_> {
+        Stock { model: &self.model, scales: &self.scales }
+    }
 }
 
 /// The file system.
@@ -148,7 +157,7 @@ impl WeightFs {
         if let Some(parts) = Arc::get_mut(&mut parts) {
             parts.warnings.extend(warnings);
         }
-        let names = Names { model: &parts.model, catalog: &parts.catalog };
+        let names = Names { model: &parts.model, catalog: &parts.catalog, scales: &parts.scales };
         let hashed = parts.store.source_sha256(0).is_some();
         let offer = Offer { sealed: parts.store.is_sealed(), hashed, whole, gguf };
         let layout = Layout::new(names, offer)?;
@@ -176,12 +185,13 @@ impl WeightFs {
     }
 
     fn names(&self) -> Names<'_> {
-        Names { model: &self.parts.model, catalog: &self.parts.catalog }
+        let Parts { model, catalog, scales, .. } = &*self.parts;
+        Names { model, catalog, scales }
     }
 
     fn facts(&self) -> document::Facts<'_> {
-        let Parts { model, catalog, store, verify, warnings, .. } = &*self.parts;
-        document::Facts { model, catalog, store, verify: *verify, warnings }
+        let Parts { model, catalog, store, verify, warnings, scales, .. } = &*self.parts;
+        document::Facts { model, catalog, store, verify: *verify, warnings, scales }
     }
 
     /// What an inode number stands for.
@@ -388,8 +398,8 @@ impl WeightFs {
             Node::Tensor(i, repr, view) => {
                 let mounted = catalog.get(model, i as usize);
                 let content = match view {
-                    View::Npy => view::npy(model, &mounted, repr),
-                    _ => view::bin(model, &mounted, repr),
+                    View::Npy => view::npy(self.parts.stock(), &mounted, repr),
+                    _ => view::bin(self.parts.stock(), &mounted, repr),
                 };
                 content.ok_or(FsError::NotFound)?
             }

@@ -7,14 +7,18 @@
 use crate::model::{Model, Value};
 use crate::naming::{Catalog, StemIndex, file_stem};
 use crate::quant::Target;
+use crate::scale::Scales;
 use crate::view::document::LONGEST_SUFFIX;
-use crate::view::{self, Repr};
+use crate::view::{self, Repr, Stock};
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 /// File names of the whole model.
 const WHOLE: &str = "model.safetensors";
 const GGUF: &str = "model.gguf";
+
+/// Any float type: names are the same in all of them.
+const FLOAT: Repr = Repr::Float(Target::F32);
 
 /// An inode number: stable for the same model and options across mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,6 +222,9 @@ pub enum LayoutError {
 #[derive(Debug)]
 pub struct Layout {
     tensors: StemIndex,
+    /// Mounted tensors that have another name in the float directories, and those names.
+    renamed: Vec<u32>,
+    renamed_index: StemIndex,
     source_names: Option<StemIndex>,
     metadata: StemIndex,
     sources: StemIndex,
@@ -245,18 +252,33 @@ pub struct Names<'a> {
     pub model: &'a Model,
     /// The mounted names.
     pub catalog: &'a Catalog,
+    /// The weights that are codes with scales.
+    pub scales: &'a Scales,
+}
+
+impl<'a> Names<'a> {
+    fn stock(self) -> Stock<'a> {
+        Stock { model: self.model, scales: self.scales }
+    }
 }
 
 impl Layout {
     /// Plans the mount; `offer` says which files about the whole model there are.
     pub fn new(names: Names<'_>, offer: Offer) -> Result<Layout, LayoutError> {
         let Offer { sealed, hashed, whole, gguf } = offer;
-        let Names { model, catalog } = names;
+        let Names { model, catalog, .. } = names;
         let tensors = index(
             "tensors",
             catalog.len(model),
             |i| catalog.get(model, i as usize).name,
             |i| mounted_stem(names, i),
+        )?;
+        let renamed = renamed(names);
+        let renamed_index = index(
+            "f32",
+            renamed.len(),
+            |i| catalog.get(model, renamed[i as usize] as usize).name,
+            |i| shown_stem(names, renamed[i as usize], FLOAT),
         )?;
         let source_names = if !catalog.in_force() {
             None
@@ -306,7 +328,7 @@ impl Layout {
             root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
         }
         root.push((".weightfs", Node::Dir(Dir::Live)));
-        Ok(Layout { tensors, source_names, metadata, sources, root })
+        Ok(Layout { tensors, renamed, renamed_index, source_names, metadata, sources, root })
     }
 
     /// What `ino` stands for, if there is such a file.
@@ -329,7 +351,7 @@ impl Layout {
 
     /// The entry called `name` in `dir`.
     pub fn lookup(&self, names: Names<'_>, dir: Dir, name: &[u8]) -> Option<Node> {
-        let Names { model, catalog: _ } = names;
+        let model = names.model;
         match dir {
             Dir::Root => {
                 self.root.iter().find(|(n, _)| n.as_bytes() == name).map(|&(_, node)| node)
@@ -357,10 +379,23 @@ impl Layout {
                 let (stem, view) = View::ALL
                     .iter()
                     .find_map(|&v| Some((name.strip_suffix(v.suffix().as_bytes())?, v)))?;
-                let i = self.tensors.find(stem, |i| mounted_stem(names, i))?;
+                let i = self.tensor(names, stem, repr)?;
                 has_view(names, i, repr, view).then_some(Node::Tensor(i, repr, view))
             }
         }
+    }
+
+    /// The tensor whose files in the directory of `repr` begin with `stem`.
+    fn tensor(&self, names: Names<'_>, stem: &[u8], repr: Repr) -> Option<u32> {
+        if repr != Repr::Stored && !self.renamed.is_empty() {
+            let of = |i: u32| shown_stem(names, self.renamed[i as usize], repr);
+            if let Some(at) = self.renamed_index.find(stem, of) {
+                return Some(self.renamed[at as usize]);
+            }
+        }
+        let found = self.tensors.find(stem, |i| mounted_stem(names, i))?;
+        let elsewhere = repr != Repr::Stored && self.renamed.binary_search(&found).is_ok();
+        (!elsewhere).then_some(found)
     }
 
     /// `model.safetensors` in a directory of tensors: in each dtype's, the stored one's is at the root.
@@ -378,7 +413,7 @@ impl Layout {
         from: u64,
         emit: &mut dyn FnMut(u64, Node, &[u8]) -> bool,
     ) {
-        let Names { model, catalog } = names;
+        let Names { model, catalog, .. } = names;
         match dir {
             Dir::Root => numbered(from, self.root.len() as u64, |i, next| {
                 let (name, node) = self.root[i];
@@ -415,7 +450,7 @@ impl Layout {
                     if !has_view(names, i, repr, view) {
                         return true;
                     }
-                    let stem = mounted_stem(names, i);
+                    let stem = shown_stem(names, i, repr);
                     let name = [&*stem, view.suffix().as_bytes()].concat();
                     emit(next, Node::Tensor(i, repr, view), &name)
                 });
@@ -454,7 +489,7 @@ impl Layout {
 
     /// Number of all files and directories (statfs).
     pub fn files(&self, names: Names<'_>) -> u64 {
-        let Names { model, catalog } = names;
+        let Names { model, catalog, .. } = names;
         let tensors = (catalog.len(model) * View::ALL.len() * Repr::ALL.len()) as u64;
         self.root.len() as u64 + tensors + (model.metadata.len() + model.shards.len()) as u64
     }
@@ -478,11 +513,10 @@ fn numbered(from: u64, count: u64, mut step: impl FnMut(usize, u64) -> bool) {
 }
 
 fn has_view(names: Names<'_>, i: u32, repr: Repr, view: View) -> bool {
-    let Names { model, catalog } = names;
-    let mounted = catalog.get(model, i as usize);
+    let mounted = names.catalog.get(names.model, i as usize);
     match view {
-        View::Bin | View::Json => view::shown(model, &mounted, repr).is_some(),
-        View::Npy => view::has_npy(model, &mounted, repr),
+        View::Bin | View::Json => view::shown(names.stock(), &mounted, repr).is_some(),
+        View::Npy => view::has_npy(names.stock(), &mounted, repr),
     }
 }
 
@@ -514,6 +548,32 @@ fn index<'a>(
 
 fn mounted_stem(names: Names<'_>, i: u32) -> Cow<'_, [u8]> {
     file_stem(names.catalog.get(names.model, i as usize).name, LONGEST_SUFFIX)
+}
+
+/// The stem of a tensor's files in the directory of `repr`.
+fn shown_stem(names: Names<'_>, i: u32, repr: Repr) -> Cow<'_, [u8]> {
+    let mounted = names.catalog.get(names.model, i as usize);
+    match view::name(names.stock(), &mounted, repr) {
+        Cow::Borrowed(name) => file_stem(name, LONGEST_SUFFIX),
+        Cow::Owned(name) => file_stem(&name, LONGEST_SUFFIX).into_owned().into(),
+    }
+}
+
+/// The mounted tensors that have another name in the float directories, ascending.
+fn renamed(names: Names<'_>) -> Vec<u32> {
+    let Names { model, catalog, scales } = names;
+    let mut renamed: Vec<u32> = scales
+        .renamed()
+        .flat_map(|source| catalog.targets(model, source))
+        // Counted when the tensors were indexed.
+        .map(|i| i as u32)
+        .filter(|&i| {
+            let mounted = catalog.get(model, i as usize);
+            *view::name(names.stock(), &mounted, FLOAT) != *mounted.name
+        })
+        .collect();
+    renamed.sort_unstable();
+    renamed
 }
 
 fn stored_stem(model: &Model, i: u32) -> Cow<'_, [u8]> {

@@ -24,6 +24,7 @@ pub mod model;
 pub mod naming;
 pub mod overrides;
 pub mod quant;
+pub mod scale;
 pub mod seal;
 pub mod source;
 pub mod store;

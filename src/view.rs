@@ -4,13 +4,16 @@
 
 use crate::content::{Body, Content, Decoded, Swap};
 use crate::dtype::DType;
-use crate::model::{ByteOrder, Extent, Model};
+use crate::model::{ByteOrder, Extent, Model, elements};
 use crate::naming::Mounted;
 use crate::quant::{self, Target};
+use crate::scale::{Known, Scaled, Scales};
+use std::borrow::Cow;
 
 pub mod document;
 pub mod json;
 pub mod npy;
+pub mod scaled;
 pub mod text;
 pub mod whole;
 
@@ -83,11 +86,64 @@ impl Repr {
     }
 }
 
+/// The stored model and the scales of its weights: what every view is planned from.
+#[derive(Clone, Copy, Debug)]
+pub struct Stock<'a> {
+    /// The stored model.
+    pub model: &'a Model,
+    /// Its weights that are codes with scales.
+    pub scales: &'a Scales,
+}
+
 /// The type in which `tensor` is shown under `repr`; `None` when it has no values there.
-pub fn shown(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<DType> {
+pub fn shown(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<DType> {
     match repr {
         Repr::Stored => Some(tensor.dtype),
-        Repr::Float(target) => decoded(model, tensor, target).map(|_| target.dtype()),
+        Repr::Float(target) => converted(stock, tensor, target).map(|_| target.dtype()),
+    }
+}
+
+/// The name under which `tensor` is shown: a decoded weight has that of its values.
+pub fn name<'a>(stock: Stock<'_>, tensor: &Mounted<'a>, repr: Repr) -> Cow<'a, [u8]> {
+    match stock.scales.of(stock.model, tensor.source) {
+        Some(Known::Scaled(weight)) if repr != Repr::Stored => weight.method.name(tensor.name),
+        _ => tensor.name.into(),
+    }
+}
+
+/// The shape under which `tensor` is shown.
+pub fn shape<'a>(stock: Stock<'_>, tensor: &Mounted<'a>, repr: Repr) -> Cow<'a, [u64]> {
+    let stored = &stock.model.tensors[tensor.source as usize].shape;
+    match stock.scales.of(stock.model, tensor.source) {
+        Some(Known::Scaled(weight)) if repr != Repr::Stored => {
+            weight.method.shape(stored, tensor.shape).unwrap_or(tensor.shape.into())
+        }
+        _ => tensor.shape.into(),
+    }
+}
+
+/// The plan of a tensor's values in a float type, whatever it is stored in.
+fn converted(stock: Stock<'_>, tensor: &Mounted<'_>, to: Target) -> Option<Body> {
+    let Stock { model, scales } = stock;
+    let stored = &model.tensors[tensor.source as usize];
+    match scales.of(model, tensor.source) {
+        Some(Known::Hidden(_)) => None,
+        Some(Known::Scaled(weight)) => {
+            let shape = weight.method.shape(&stored.shape, tensor.shape)?;
+            let count = if shape.contains(&0) {
+                0
+            } else {
+                shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d))?
+            };
+            fits(count, to)?;
+            Scaled::plan(weight, stored, tensor.extent, count, model.byte_order, to)
+                .map(|scaled| Body::Scaled(Box::new(scaled)))
+        }
+        Some(Known::Unscaled(_)) if !quant::can_decode(tensor.dtype) => {
+            fits(elements(tensor.shape), to)?;
+            Scaled::cast(stored, tensor.extent, to).map(|scaled| Body::Scaled(Box::new(scaled)))
+        }
+        _ => decoded(model, tensor, to).map(Body::Decoded),
     }
 }
 
@@ -100,42 +156,43 @@ fn decoded(model: &Model, tensor: &Mounted<'_>, to: Target) -> Option<Decoded> {
         Stored::Swapped(swap) => Some(swap),
         Stored::Undefined => return None,
     };
-    // A view longer than a file can be has no file; with the header of a .npy in front too.
-    const LONGEST: u64 = i64::MAX as u64 - (1 << 20);
     let elements = tensor.extent.len / tensor.dtype.block().bytes;
-    let bytes =
-        elements.checked_mul(tensor.dtype.block().elements)?.checked_mul(to.size() as u64)?;
-    (bytes <= LONGEST).then_some(Decoded { extent: tensor.extent, from: tensor.dtype, swap, to })
+    fits(elements.checked_mul(tensor.dtype.block().elements)?, to)?;
+    Some(Decoded { extent: tensor.extent, from: tensor.dtype, swap, to })
+}
+
+/// A view longer than a file can be has no file; with the header of a .npy in front too.
+fn fits(elements: u64, to: Target) -> Option<()> {
+    const LONGEST: u64 = i64::MAX as u64 - (1 << 20);
+    (elements.checked_mul(to.size() as u64)? <= LONGEST).then_some(())
 }
 
 /// The values of a tensor, little-endian, without anything in front.
-pub fn body(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Body> {
+pub fn body(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<Body> {
     match repr {
-        Repr::Float(target) if tensor.dtype != target.dtype() => {
-            decoded(model, tensor, target).map(Body::Decoded)
-        }
+        Repr::Float(target) if tensor.dtype != target.dtype() => converted(stock, tensor, target),
         Repr::Stored | Repr::Float(_) => {
-            Some(stored(tensor.dtype, model.byte_order, tensor.extent))
+            Some(stored(tensor.dtype, stock.model.byte_order, tensor.extent))
         }
     }
 }
 
 /// `NAME.bin`.
-pub fn bin(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
-    Some(Content { head: (&[]).into(), body: body(model, tensor, repr)? })
+pub fn bin(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
+    Some(Content { head: (&[]).into(), body: body(stock, tensor, repr)? })
 }
 
 /// `NAME.npy`, where numpy has the type.
-pub fn npy(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
-    let descr = npy::descr(shown(model, tensor, repr)?)?;
-    let header = npy::header(descr, tensor.shape)?;
-    Some(Content { head: header.into(), body: body(model, tensor, repr)? })
+pub fn npy(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<Content<'static>> {
+    let descr = npy::descr(shown(stock, tensor, repr)?)?;
+    let header = npy::header(descr, &shape(stock, tensor, repr))?;
+    Some(Content { head: header.into(), body: body(stock, tensor, repr)? })
 }
 
 /// Whether there is a `NAME.npy`; cheaper than planning it.
-pub fn has_npy(model: &Model, tensor: &Mounted<'_>, repr: Repr) -> bool {
+pub fn has_npy(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> bool {
     tensor.shape.len() <= npy::MAX_DIMENSIONS
-        && shown(model, tensor, repr).is_some_and(|dtype| npy::descr(dtype).is_some())
+        && shown(stock, tensor, repr).is_some_and(|dtype| npy::descr(dtype).is_some())
 }
 
 #[cfg(test)]

@@ -19,14 +19,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("seal", &["bytes", "dtype", "model", "source"]),
     ("store", &["bytes", "model", "seal", "source"]),
     ("load", &["bytes", "dtype", "format", "model", "source"]),
-    ("content", &["dtype", "model", "quant", "store", "view"]),
-    ("view", &["bytes", "content", "dtype", "format", "model", "naming", "quant", "store"]),
-    ("layout", &["model", "naming", "quant", "view"]),
+    ("scale", &["dtype", "model", "quant"]),
+    ("content", &["dtype", "model", "quant", "scale", "store", "view"]),
+    (
+        "view",
+        &["bytes", "content", "dtype", "format", "model", "naming", "quant", "scale", "store"],
+    ),
+    ("layout", &["model", "naming", "quant", "scale", "view"]),
     (
         "fs",
         &[
-            "bytes", "content", "dtype", "layout", "model", "naming", "quant", "source", "store",
-            "view",
+            "bytes", "content", "dtype", "layout", "model", "naming", "quant", "scale", "source",
+            "store", "view",
         ],
     ),
     ("fuse", &["fs", "layout", "store"]),

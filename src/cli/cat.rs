@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
 
 /// The bytes of one form of a tensor.
 fn content(opened: &Opened, tensor: &Mounted<'_>, form: Form) -> Result<Content<'static>> {
-    let model = &opened.model;
+    let stock = opened.stock();
     let repr = match form {
         Form::Stored | Form::Npy => Repr::Stored,
         Form::F32 => Repr::Float(Target::F32),
@@ -43,8 +43,8 @@ fn content(opened: &Opened, tensor: &Mounted<'_>, form: Form) -> Result<Content<
         // Values that numpy has no type for are shown to it as F32.
         Form::Npy => [Repr::Stored, Repr::Float(Target::F32)]
             .into_iter()
-            .find_map(|repr| view::npy(model, tensor, repr)),
-        _ => view::bin(model, tensor, repr),
+            .find_map(|repr| view::npy(stock, tensor, repr)),
+        _ => view::bin(stock, tensor, repr),
     };
     content.ok_or_else(|| {
         let name = Safe(tensor.name);

@@ -15,10 +15,12 @@ use weightfs::load::{self, Loaded};
 use weightfs::model::{Array, Format, Model};
 use weightfs::naming::{ArchFacts, Catalog, MapSpec};
 use weightfs::overrides::{self, Setting};
+use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
 use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
 use weightfs::view::document::Facts;
+use weightfs::view::{self, Stock};
 
 /// Longest metadata array that names depend on: one number per layer.
 const MAX_LAYERS: u64 = 100_000;
@@ -38,6 +40,8 @@ pub(crate) struct Opened {
     pub(crate) on_corruption: OnCorruption,
     pub(crate) warnings: Vec<String>,
     pub(crate) unused_seal: Option<UnusedSeal>,
+    /// The weights that are codes with scales.
+    pub(crate) scales: Scales,
 }
 
 /// Why a seal that is there is not used.
@@ -63,6 +67,11 @@ pub(crate) enum Cure {
 }
 
 impl Opened {
+    /// What the views are planned from.
+    pub(crate) fn stock(&self) -> Stock<'_> {
+        Stock { model: &self.model, scales: &self.scales }
+    }
+
     /// What the documents are made from.
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts {
@@ -71,6 +80,7 @@ impl Opened {
             store: &self.store,
             verify: self.verify,
             warnings: &self.warnings,
+            scales: &self.scales,
         }
     }
 }
@@ -161,9 +171,31 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
     if let Some(cache) = seal::cache_home() {
         store.load_tofu(&cache.join("tofu"));
     }
-    let catalog = catalog(&model, &store, &entry, &options.map)?;
+    let config = match model.format {
+        Format::Safetensors => json_beside(&entry, "config.json"),
+        Format::Gguf => None,
+    };
+    let hints = match model.format {
+        Format::Safetensors => {
+            Hints::new(config.as_ref(), json_beside(&entry, "hf_quant_config.json").as_ref())
+        }
+        Format::Gguf => Hints::default(),
+    };
+    let catalog = catalog(&model, &store, config, &options.map)?;
+    let scales = view::scaled::recognise(&model, &catalog, &store, &hints);
+    warnings.extend(scales.warnings(&model));
     let (verify, on_corruption) = (options.verify, options.on_corruption);
-    Ok(Opened { model, catalog, store, entry, verify, on_corruption, warnings, unused_seal })
+    Ok(Opened {
+        model,
+        catalog,
+        store,
+        entry,
+        verify,
+        on_corruption,
+        warnings,
+        unused_seal,
+        scales,
+    })
 }
 
 /// Opens the files of a model.
@@ -248,16 +280,17 @@ fn override_key(model: &mut Model, wanted: &Override) -> Result<()> {
         .map_err(|error| Failure::usage(format!("-o {error}")))
 }
 
-fn catalog(model: &Model, store: &Store, entry: &Path, map: &[OsString]) -> Result<Catalog> {
+fn catalog(
+    model: &Model,
+    store: &Store,
+    config: Option<serde_json::Value>,
+    map: &[OsString],
+) -> Result<Catalog> {
     let stages: Vec<_> = map.iter().map(|value| MapSpec::parse(value)).collect();
     if stages.is_empty() {
         return Ok(Catalog::identity());
     }
     let facts = ArchFacts::read(model, &|array| integers(store, array));
-    let config = match model.format {
-        Format::Safetensors => config_beside(entry),
-        Format::Gguf => None,
-    };
     Ok(Catalog::build(model, &facts.with_config(config), &stages)?)
 }
 
@@ -281,10 +314,10 @@ fn integers(store: &Store, array: &Array) -> Option<Vec<u64>> {
     (numbers.len() as u64 == *count).then_some(numbers)
 }
 
-/// The config.json of a checkpoint. Without one, or with one that is no JSON, names that need it
-/// are simply not certain.
-fn config_beside(entry: &Path) -> Option<serde_json::Value> {
-    let path = entry.with_file_name("config.json");
+/// A configuration of a checkpoint. Without one, or with one that is no JSON, what needs it is
+/// simply not certain.
+fn json_beside(entry: &Path, name: &str) -> Option<serde_json::Value> {
+    let path = entry.with_file_name(name);
     if !path.metadata().ok()?.is_file() {
         return None;
     }

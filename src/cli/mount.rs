@@ -132,6 +132,7 @@ fn parts(opened: Opened, log: Option<&Path>) -> Parts {
         store: opened.store,
         verify: opened.verify,
         warnings: opened.warnings,
+        scales: opened.scales,
         log: Some(logfile::describe(log).to_string_lossy().into_owned()),
     }
 }

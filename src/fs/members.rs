@@ -3,10 +3,12 @@
 use super::Parts;
 use crate::content::Body;
 use crate::dtype::{DType, Kind};
+use crate::model::Format;
 use crate::naming::Mounted;
 use crate::quant::Target;
 use crate::view::whole::{MAX_HEADER, Member, Members as Choice, Whole, has_dtype};
 use crate::view::{self, Repr, Stored};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The mounted tensors under one representation.
@@ -23,14 +25,24 @@ impl Members {
 
     /// The type a tensor has in the file and its bytes: as asked, else as stored, and what
     /// safetensors has no type for as F32.
-    fn shown(&self, tensor: &Mounted<'_>) -> Option<(DType, Body)> {
-        let model = &self.parts.model;
+    fn shown(&self, tensor: &Mounted<'_>) -> Option<(Repr, DType, Body)> {
+        let stock = self.parts.stock();
         let choices = [self.repr, Repr::Stored, Repr::Float(Target::F32)];
         let repr = choices.into_iter().find(|&r| {
-            let undefined = view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined;
-            view::shown(model, tensor, r).is_some_and(|d| has_dtype(d) && !undefined)
+            let undefined =
+                view::stored_form(tensor.dtype, stock.model.byte_order) == Stored::Undefined;
+            view::shown(stock, tensor, r).is_some_and(|d| has_dtype(d) && !undefined)
         })?;
-        Some((view::shown(model, tensor, repr)?, view::body(model, tensor, repr)?))
+        Some((repr, view::shown(stock, tensor, repr)?, view::body(stock, tensor, repr)?))
+    }
+}
+
+impl Members {
+    /// Whether the stored tensor `source` only serves to decode a weight that this file holds
+    /// decoded: in the root's, that is one that safetensors has no type for.
+    fn leaves_out(&self, source: u32) -> bool {
+        let Parts { model, scales, .. } = &*self.parts;
+        scales.is_companion(source) && (self.repr != Repr::Stored || model.format == Format::Gguf)
     }
 }
 
@@ -41,9 +53,16 @@ impl Choice for Members {
 
     fn member(&self, index: usize) -> Option<Member<'_>> {
         let tensor = self.parts.catalog.get(&self.parts.model, index);
-        let name = std::str::from_utf8(tensor.name).ok()?;
-        let (dtype, body) = self.shown(&tensor)?;
-        Some(Member { name, dtype, shape: tensor.shape, body })
+        if self.leaves_out(tensor.source) {
+            return None;
+        }
+        let (repr, dtype, body) = self.shown(&tensor)?;
+        let stock = self.parts.stock();
+        let name = match view::name(stock, &tensor, repr) {
+            Cow::Borrowed(name) => std::str::from_utf8(name).ok()?.into(),
+            Cow::Owned(name) => String::from_utf8(name).ok()?.into(),
+        };
+        Some(Member { name, dtype, shape: view::shape(stock, &tensor, repr), body })
     }
 }
 

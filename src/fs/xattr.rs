@@ -70,9 +70,10 @@ impl WeightFs {
             stored.then(|| store.tensor_checksum(mounted.source as usize)).flatten()
         };
         Some(match name {
-            Name::DType => view::shown(model, &mounted, repr)?.name().into(),
+            Name::DType => view::shown(self.parts.stock(), &mounted, repr)?.name().into(),
             Name::Shape => {
-                let dims: Vec<String> = mounted.shape.iter().map(u64::to_string).collect();
+                let shape = view::shape(self.parts.stock(), &mounted, repr);
+                let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
                 format!("[{}]", dims.join(", "))
             }
             Name::Crc32 => format!("{:08x}", checksum()?.crc32),

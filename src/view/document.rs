@@ -5,9 +5,10 @@
 use crate::model::{Array, ByteOrder, Format, Model, Value, elements};
 use crate::naming::{Catalog, Mounted, file_stem};
 use crate::quant::Target;
+use crate::scale::Scales;
 use crate::store::{Store, Verify};
 use crate::view::json::lossy;
-use crate::view::{self, Repr, Stored};
+use crate::view::{self, Repr, Stock, Stored, scaled};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,11 +29,19 @@ pub struct Facts<'a> {
     pub verify: Verify,
     /// Warnings that neither the model nor the catalog gave.
     pub warnings: &'a [String],
+    /// The weights that are codes with scales.
+    pub scales: &'a Scales,
+}
+
+impl<'a> Facts<'a> {
+    fn stock(self) -> Stock<'a> {
+        Stock { model: self.model, scales: self.scales }
+    }
 }
 
 /// `model.json`.
 pub fn model(facts: Facts<'_>) -> Json {
-    let Facts { model, catalog, store, verify, warnings } = facts;
+    let Facts { model, catalog, store, verify, warnings, .. } = facts;
     let count = catalog.len(model);
     let mut dtypes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     let (mut parameters, mut nbytes) = (0u64, 0u64);
@@ -107,16 +116,18 @@ pub fn tensor(facts: Facts<'_>, index: usize, repr: Repr) -> Option<Json> {
     let mounted = catalog.get(model, index);
     let stored = &model.tensors[mounted.source as usize];
     let form = view::stored_form(mounted.dtype, model.byte_order);
-    let dtype = view::shown(model, &mounted, repr)?;
+    let stock = facts.stock();
+    let dtype = view::shown(stock, &mounted, repr)?;
+    let shape = view::shape(stock, &mounted, repr);
     let block = dtype.block();
     let byte_order = if form == Stored::Undefined { ByteOrder::Big } else { ByteOrder::Little };
     let mut document = json!({
-        "name": lossy(mounted.name),
+        "name": lossy(&view::name(stock, &mounted, repr)),
         "source_name": lossy(&stored.name),
         "dtype": dtype.name(),
-        "shape": mounted.shape,
-        "nbytes": view::bin(model, &mounted, repr)?.len(),
-        "elements": elements(mounted.shape),
+        "shape": shape,
+        "nbytes": view::bin(stock, &mounted, repr)?.len(),
+        "elements": elements(&shape),
         "block": {"elements": block.elements, "bytes": block.bytes},
         "byte_order": byte_order.name(),
         "stored_byte_order": model.byte_order.name(),
@@ -128,11 +139,12 @@ pub fn tensor(facts: Facts<'_>, index: usize, repr: Repr) -> Option<Json> {
             Repr::Stored => checksum(facts, &mounted),
             Repr::Float(_) => Json::Null,
         },
-        "files": files(model, &mounted, repr),
+        "files": files(stock, &mounted, repr),
     });
     if repr != Repr::Stored {
         document["converted_from"] = mounted.dtype.name().into();
     }
+    scaled::describe(stock, &mounted, repr, &mut document);
     if let Some(shape) = original_shape(model, store, &stored.name) {
         document["orig_shape"] = shape;
     }
@@ -140,20 +152,23 @@ pub fn tensor(facts: Facts<'_>, index: usize, repr: Repr) -> Option<Json> {
 }
 
 /// Where the tensor is to be had: stored, in each dtype, and as `.npy` beside this description.
-fn files(model: &Model, mounted: &Mounted<'_>, beside: Repr) -> Map<String, Json> {
-    let stem = file_stem(mounted.name, LONGEST_SUFFIX);
-    let stem = lossy(&stem);
+fn files(stock: Stock<'_>, mounted: &Mounted<'_>, beside: Repr) -> Map<String, Json> {
+    let path = |repr: Repr, suffix| {
+        let name = view::name(stock, mounted, repr);
+        let stem = file_stem(&name, LONGEST_SUFFIX);
+        format!("{}/{}{suffix}", repr.directory(), lossy(&stem))
+    };
     let mut files = Map::new();
     for repr in Repr::ALL {
-        if view::shown(model, mounted, repr).is_some() {
+        if view::shown(stock, mounted, repr).is_some() {
             let key = if repr == Repr::Stored { "stored" } else { repr.directory() };
-            files.insert(key.into(), format!("{}/{stem}.bin", repr.directory()).into());
+            files.insert(key.into(), path(repr, ".bin").into());
         }
     }
     let npy =
-        [beside, Repr::Float(Target::F32)].into_iter().find(|&r| view::has_npy(model, mounted, r));
+        [beside, Repr::Float(Target::F32)].into_iter().find(|&r| view::has_npy(stock, mounted, r));
     if let Some(repr) = npy {
-        files.insert("npy".into(), format!("{}/{stem}.npy", repr.directory()).into());
+        files.insert("npy".into(), path(repr, ".npy").into());
     }
     files
 }

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::model::Model;
 use crate::store::{ReadFailure, Store};
 use crate::view::text::{Builder, Lines, Text};
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
@@ -54,11 +55,11 @@ pub fn has_dtype(dtype: DType) -> bool {
 #[derive(Debug)]
 pub struct Member<'a> {
     /// Its name in the header.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// A type that safetensors has.
     pub dtype: DType,
     /// Row-major, outermost first.
-    pub shape: &'a [u64],
+    pub shape: Cow<'a, [u64]>,
     /// Its bytes.
     pub body: Body,
 }
@@ -185,7 +186,7 @@ impl Plan {
             let key = |i: u32| members.member(i as usize).map(|m| (rank(m.dtype), m.name));
             match (key(a), key(b)) {
                 (Some((a, name_a)), Some((b, name_b))) => {
-                    b.cmp(&a).then_with(|| name_a.cmp(name_b))
+                    b.cmp(&a).then_with(|| name_a.cmp(&name_b))
                 }
                 _ => std::cmp::Ordering::Equal,
             }
@@ -242,7 +243,7 @@ impl Lines for Plan {
             "data_offsets": [self.starts[i], self.starts[i + 1]],
         });
         out.push(b',');
-        out.extend(serde_json::Value::from(name).to_string().as_bytes());
+        out.extend(serde_json::Value::from(&*name).to_string().as_bytes());
         out.push(b':');
         out.extend(entry.to_string().as_bytes());
         Ok(())
