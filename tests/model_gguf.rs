@@ -11,6 +11,7 @@ use weightfs::layout::{Ino, Node};
 use weightfs::load::open;
 use weightfs::naming::Catalog;
 use weightfs::overrides::{Setting, set};
+use weightfs::scale::Scales;
 use weightfs::source::IoMode;
 use weightfs::store::{Store, StoreOptions, Verify};
 
@@ -198,6 +199,7 @@ fn plan(path: &Path, settings: &[(&str, &str)]) -> WeightFs {
         verify: Verify::Always,
         warnings: Vec::new(),
         log: None,
+        scales: Scales::default(),
     };
     WeightFs::new(parts).unwrap()
 }
