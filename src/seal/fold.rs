@@ -11,8 +11,10 @@ use crc32fast::Hasher;
 
 /// Characters that hold three whole sums: base64 begins anew after each.
 const GROUP: usize = 16;
+const GROUP_BYTES: usize = GROUP / 4 * 3;
 /// Characters decoded at a time.
 const BATCH: usize = 64 * GROUP;
+const BATCH_BYTES: usize = BATCH / 4 * 3;
 
 /// Moves a CRC32 on by some number of zero bytes, eight bits of it at a time.
 type Shift = [[u32; 256]; 4];
@@ -70,7 +72,10 @@ pub(super) struct Folded {
 impl Folded {
     /// CRC32 of all bytes, where the last chunk has `last_len`.
     pub(super) fn whole(self, shifts: &Shifts, last_len: u64) -> u32 {
-        shifts.by(last_len, self.head) ^ self.last
+        match self.head {
+            0 => self.last,
+            head => shifts.by(last_len, head) ^ self.last,
+        }
     }
 }
 
@@ -101,12 +106,13 @@ impl<'a> Fold<'a> {
                 return;
             }
             let group = self.rest;
-            self.groups(&group);
+            self.sound &= self.decode::<GROUP_BYTES>(&group) == GROUP_BYTES;
             self.held = 0;
         }
         let groups = text.len() / GROUP * GROUP;
         for batch in text[..groups].chunks(BATCH) {
-            self.groups(batch);
+            // What fills groups has no padding.
+            self.sound &= self.decode::<BATCH_BYTES>(batch) == batch.len() / 4 * 3;
         }
         self.hold(&text[groups..]);
     }
@@ -116,21 +122,18 @@ impl<'a> Fold<'a> {
         self.held += text.len();
     }
 
-    /// Whole groups: what fills them has no padding.
-    fn groups(&mut self, text: &[u8]) {
-        self.sound &= self.decode(text) == text.len() / 4 * 3;
-    }
-
     /// The table's end. `None`: it was no base64, in its one form, of whole sums.
     pub(super) fn finish(mut self) -> Option<Folded> {
-        let rest = self.rest;
-        self.decode(&rest[..self.held]);
+        if self.held > 0 {
+            let rest = self.rest;
+            self.decode::<GROUP_BYTES>(&rest[..self.held]);
+        }
         self.sound.then_some(self.folded)
     }
 
-    /// Folds some sums; how many bytes they were.
-    fn decode(&mut self, text: &[u8]) -> usize {
-        let mut bytes = [0; BATCH / 4 * 3];
+    /// Folds some sums, `ROOM` bytes at most; how many bytes they were.
+    fn decode<const ROOM: usize>(&mut self, text: &[u8]) -> usize {
+        let mut bytes = [0; ROOM];
         let len = match STANDARD.decode_slice(text, &mut bytes) {
             Ok(len) if len.is_multiple_of(4) => len,
             _ => {
