@@ -11,14 +11,18 @@
 mod create;
 mod described;
 mod entry;
+mod fold;
 mod grid;
+mod headers;
 mod hex;
 mod lexer;
 mod ordered;
 mod place;
 mod read;
 mod sums;
+mod target;
 mod verify;
+mod whole;
 mod write;
 
 pub use create::{Outcome, SealOptions, SealReport, create};
@@ -61,6 +65,24 @@ pub enum SealError {
         /// The seal.
         file: String,
         /// What differs, with tensor, expected and found.
+        what: String,
+    },
+    /// What has a seal's name is none.
+    #[error("{file}: not a weightfs seal: {what}; remove it, or ignore it with '-o seal=none'")]
+    NotASeal {
+        /// What should be a seal.
+        file: String,
+        /// What it is instead.
+        what: String,
+    },
+    /// A seal was to be written where something else is.
+    #[error(
+        "{file}: {what}: a new seal replaces a seal and nothing else, also with --force; remove it yourself, or name another file with --output"
+    )]
+    Occupied {
+        /// What would be replaced.
+        file: String,
+        /// What it is.
         what: String,
     },
     /// The disk and the memory of the system disagree about the model.
@@ -110,7 +132,10 @@ pub enum SealError {
 impl SealError {
     /// Whether the seal itself is at fault: invalid, or not of this file (exit code 5).
     pub fn is_mistrust(&self) -> bool {
-        matches!(self, SealError::Invalid { .. } | SealError::Foreign { .. })
+        matches!(
+            self,
+            SealError::Invalid { .. } | SealError::Foreign { .. } | SealError::NotASeal { .. }
+        )
     }
 }
 
@@ -143,6 +168,8 @@ pub struct Seal {
     /// By tensor index.
     promises: Vec<Promise>,
     hashed: bool,
+    /// SHA-256 of each file's header, by shard.
+    headers: Vec<Option<[u8; 32]>>,
     /// SHA-256 of each whole source file, by shard.
     files: Vec<Option<[u8; 32]>>,
     warnings: Vec<String>,
@@ -177,6 +204,12 @@ impl Seal {
     /// SHA-256 of a whole source file, where the seal has it.
     pub fn source_sha256(&self, shard: usize) -> Option<[u8; 32]> {
         self.files.get(shard).copied().flatten()
+    }
+
+    /// SHA-256 of the header that `piece` is, where the seal has it.
+    fn header_sha256(&self, piece: &Piece) -> Option<[u8; 32]> {
+        let header = self.headers.get(piece.shard as usize).copied().flatten();
+        header.filter(|_| piece.part == Part::Header)
     }
 
     /// The CRC32 of chunks `first..first + out.len()` of `piece`, read from the seal file.
@@ -219,6 +252,8 @@ fn table_len(chunks: u64) -> u64 {
     (4 * chunks).div_ceil(3) * 4
 }
 
+#[cfg(test)]
+mod edited;
 #[cfg(test)]
 #[path = "seal/tests.rs"]
 pub(crate) mod tests;

@@ -6,7 +6,9 @@ use super::hex::crc_hex;
 use super::ordered::in_order;
 use super::place::{self, Draft, beside, cache_home, cached_in, exists};
 use super::read::MAX_LEN;
-use super::sums::{Sums, crc_of, sha256_of, sum_piece};
+use super::sums::{Sums, crc_of, sum_piece};
+use super::target;
+use super::whole::Whole;
 use super::write::Writer;
 use super::{Seal, SealError, table_len};
 use crate::model::Model;
@@ -14,9 +16,7 @@ use crate::source::Source;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a seal is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +63,6 @@ pub struct SealReport {
     pub files: Vec<Option<[u8; 32]>>,
 }
 
-/// How far the reading of tensors may be ahead of the serial pass over the same file,
-/// bytes: what both read should come from the disk once.
-const AHEAD: u64 = 1 << 30;
 /// One chunk of so many is compared with the device.
 const SAMPLE: u64 = 100;
 /// At least so many chunks are, where there are as many.
@@ -97,6 +94,9 @@ pub(super) fn create_in(
         return Err(SealError::ChunkSize(options.chunk_bytes));
     }
     let in_cache = cache.map(|cache| cached_in(cache, entry));
+    if let Some(output) = &options.output {
+        target::check(output, sources, entry)?;
+    }
     if !options.force {
         let places = match &options.output {
             Some(output) => vec![output.clone()],
@@ -111,7 +111,7 @@ pub(super) fn create_in(
         let (chunks, chunk_bytes) = (grid.chunks(), options.chunk_bytes);
         return Err(SealError::TooLong { chunks, chunk_bytes });
     }
-    let (draft, path) = open_draft(entry, in_cache, options)?;
+    let (draft, path) = open_draft(entry, in_cache, sources, options)?;
     let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
 
     for source in sources {
@@ -120,18 +120,22 @@ pub(super) fn create_in(
     let mut writer = Writer::begin(draft.file(), model, sources, &grid, options.sha256)
         .map_err(|e| fail("write", e))?;
     let maker = Maker::new(model, sources, &grid, options.sha256);
-    let files = maker.run(&mut writer, &path, progress)?;
+    maker.run(&mut writer, &path, progress)?;
+    let compared = maker.compared.into_inner();
+    let files = maker.whole.into_results().collect::<Result<Vec<_>, _>>()?;
     for source in sources {
         source.check_unchanged()?;
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
+    // A long time has passed: something else may lie there now.
+    target::check(&path, sources, entry)?;
     draft.commit().map_err(|e| fail("rename", e))?;
     Ok(SealReport {
         outcome: Outcome::Written,
         path: path.clone(),
         chunk_bytes: options.chunk_bytes,
         chunks: grid.chunks(),
-        compared: maker.compared.into_inner(),
+        compared,
         files,
     })
 }
@@ -154,6 +158,7 @@ fn keep(path: &Path, model: &Model, sources: &[Source]) -> Result<SealReport, Se
 fn open_draft(
     entry: &Path,
     in_cache: Option<PathBuf>,
+    sources: &[Source],
     options: &SealOptions,
 ) -> Result<(Draft, PathBuf), SealError> {
     let fail = |path: &Path, source| SealError::Io {
@@ -166,6 +171,7 @@ fn open_draft(
         return Ok((draft, output.clone()));
     }
     let first = beside(entry);
+    target::check(&first, sources, entry)?;
     let refused = match Draft::new(&first) {
         Ok(draft) => return Ok((draft, first)),
         Err(e) => e,
@@ -180,6 +186,7 @@ fn open_draft(
     // of no use.
     match in_cache {
         Some(path) if elsewhere && !exists(&first) => {
+            target::check(&path, sources, entry)?;
             let dir = path.parent().unwrap_or(&path);
             let draft = place::make_dir(dir)
                 .and_then(|()| Draft::new(&path))
@@ -196,12 +203,9 @@ struct Maker<'a> {
     sources: &'a [Source],
     grid: &'a Grid,
     with_sha: bool,
-    /// Bytes summed, and bytes hashed in order: each file counts in both.
+    /// Bytes summed in pieces.
     summed: AtomicU64,
-    hashed: AtomicU64,
-    /// For each file, how far the serial pass has come.
-    reached: Vec<AtomicU64>,
-    stop: AtomicBool,
+    whole: Whole<'a>,
     /// Every so manieth chunk, from which on.
     sample: (u64, u64),
     compared: AtomicU64,
@@ -216,9 +220,7 @@ impl<'a> Maker<'a> {
             grid,
             with_sha,
             summed: AtomicU64::new(0),
-            hashed: AtomicU64::new(0),
-            reached: sources.iter().map(|_| AtomicU64::new(0)).collect(),
-            stop: AtomicBool::new(false),
+            whole: Whole::new(sources, with_sha),
             sample: (each, RandomState::new().hash_one(0) % each),
             compared: AtomicU64::new(0),
         }
@@ -229,57 +231,14 @@ impl<'a> Maker<'a> {
         writer: &mut Writer<'_>,
         path: &Path,
         progress: &dyn Fn(u64),
-    ) -> Result<Vec<Option<[u8; 32]>>, SealError> {
+    ) -> Result<(), SealError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let results: Vec<OnceLock<_>> = self.sources.iter().map(|_| OnceLock::new()).collect();
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            let (next, results) = (&next, &results);
-            if self.with_sha {
-                for _ in 0..self.sources.len().min(threads) {
-                    scope.spawn(move || {
-                        loop {
-                            let shard = next.fetch_add(1, Ordering::Relaxed);
-                            let Some(source) = self.sources.get(shard) else {
-                                return;
-                            };
-                            let result = sha256_of(source, |at, len| {
-                                self.reached[shard].store(at, Ordering::Relaxed);
-                                self.hashed.fetch_add(len, Ordering::Relaxed);
-                                !self.stop.load(Ordering::Relaxed)
-                            });
-                            // Nobody waits for this file any more, whatever came of it.
-                            self.reached[shard].store(u64::MAX / 2, Ordering::Relaxed);
-                            let _ = results[shard].set(result);
-                        }
-                    });
-                }
-            }
-            let outcome = self.sum_all(threads, writer, path, progress);
-            if outcome.is_err() {
-                self.stop.store(true, Ordering::Relaxed);
-                return outcome;
-            }
-            while self.with_sha && results.iter().any(|r| r.get().is_none()) {
-                self.tick(progress);
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            self.tick(progress);
-            Ok(())
-        })?;
-        results
-            .into_iter()
-            .map(|result| match result.into_inner() {
-                Some(result) => Ok(result?),
-                None => Ok(None),
-            })
-            .collect()
+        let work = || self.sum_all(threads, writer, path, progress);
+        self.whole.beside(threads, work, || self.tick(progress))
     }
 
     fn tick(&self, progress: &dyn Fn(u64)) {
-        let (summed, hashed) =
-            (self.summed.load(Ordering::Relaxed), self.hashed.load(Ordering::Relaxed));
-        progress(if self.with_sha { (summed + hashed) / 2 } else { summed });
+        progress(self.whole.done(self.summed.load(Ordering::Relaxed)));
     }
 
     /// Regions first, since the text has them first, then tensors.
@@ -295,7 +254,9 @@ impl<'a> Maker<'a> {
         in_order(
             threads,
             self.grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_))),
-            |piece| Ok((piece, self.sum(&piece, self.with_sha && piece.part == Part::Header, 0)?)),
+            |piece| {
+                Ok((piece, self.sum(&piece, self.with_sha && piece.part == Part::Header, false)?))
+            },
             |(piece, sums)| writer.region(&piece, &sums).map_err(fail),
             || self.tick(progress),
         )?;
@@ -314,7 +275,7 @@ impl<'a> Maker<'a> {
             threads,
             tensors,
             |(index, piece)| match piece {
-                Some(piece) => Ok((index, self.sum(&piece, self.with_sha, AHEAD)?)),
+                Some(piece) => Ok((index, self.sum(&piece, self.with_sha, true)?)),
                 None => Ok((index, Sums::of_nothing(self.with_sha))),
             },
             |(index, sums)| writer.tensor(&self.model.tensors[index as usize], &sums).map_err(fail),
@@ -322,17 +283,12 @@ impl<'a> Maker<'a> {
         )
     }
 
-    /// The sums of a piece. With `ahead` it keeps that close to the serial pass.
-    fn sum(&self, piece: &Piece, with_sha: bool, ahead: u64) -> Result<Sums, SealError> {
+    /// The sums of a piece. With `close` it keeps close to the serial pass.
+    fn sum(&self, piece: &Piece, with_sha: bool, close: bool) -> Result<Sums, SealError> {
         let source = &self.sources[piece.shard as usize];
-        let reached = &self.reached[piece.shard as usize];
         let sums = sum_piece(source, self.grid, piece, with_sha, |at, len| {
-            while self.with_sha
-                && ahead > 0
-                && at > reached.load(Ordering::Relaxed) + ahead
-                && !self.stop.load(Ordering::Relaxed)
-            {
-                std::thread::sleep(Duration::from_millis(2));
+            if close {
+                self.whole.keep_close(piece.shard, at);
             }
             self.summed.fetch_add(len, Ordering::Relaxed);
             true

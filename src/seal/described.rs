@@ -69,7 +69,7 @@ fn body(lexer: &mut Lexer<'_>, model: &mut Model) -> Result<Option<String>, LexE
     let (mut entry, mut scratch) = (Entry::default(), Vec::new());
     lexer.object(|lexer, key| match key {
         b"sources" => lexer.array(|lexer| {
-            let wrong = entry.read(lexer, MAX_NAME, &mut scratch)?;
+            let wrong = entry.read(lexer, MAX_NAME, None, &mut scratch)?;
             match (wrong, shard(&entry, model)) {
                 (None, Some(shard)) => model.shards.push(shard),
                 _ => bad = bad.take().or(Some("a source that is not described".to_owned())),
@@ -77,7 +77,7 @@ fn body(lexer: &mut Lexer<'_>, model: &mut Model) -> Result<Option<String>, LexE
             Ok(())
         }),
         b"tensors" => lexer.array(|lexer| {
-            let wrong = entry.read(lexer, MAX_NAME, &mut scratch)?;
+            let wrong = entry.read(lexer, MAX_NAME, None, &mut scratch)?;
             match (wrong, tensor(&entry, model)) {
                 (None, Some(tensor)) if model.tensors.len() < MAX_TENSORS => {
                     model.tensors.push(tensor);

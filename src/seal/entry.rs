@@ -1,5 +1,6 @@
 //! One object of the lists in a seal.
 
+use super::fold::{Fold, Folded, Shifts};
 use super::hex::{bytes_from_hex, from_hex};
 use super::lexer::{LexError, Lexer, Place};
 
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     pub(super) crc32: Option<u32>,
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) table: Option<Place>,
+    /// What the table says; `None` where it is not base64 of whole sums.
+    pub(super) folded: Option<Folded>,
 }
 
 impl Entry {
@@ -45,16 +48,18 @@ impl Entry {
         self.format.clear();
         (self.format_version, self.data_start, self.tensor_infos) = (None, None, None);
         (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
-        (self.size, self.crc32, self.sha256, self.table) = (None, None, None, None);
+        (self.size, self.crc32, self.sha256) = (None, None, None);
+        (self.table, self.folded) = (None, None);
     }
 
     /// Reads one object. Whether what is needed was there, and fits, is for the caller to
     /// say; what is there but has no meaning is returned in words. Strings are kept up to
-    /// `limit` bytes.
+    /// `limit` bytes. A table is folded by `shifts`.
     pub(super) fn read(
         &mut self,
         lexer: &mut Lexer<'_>,
         limit: usize,
+        shifts: Option<&Shifts>,
         scratch: &mut Vec<u8>,
     ) -> Result<Option<&'static str>, LexError> {
         self.clear();
@@ -104,11 +109,20 @@ impl Entry {
                         bad = Some("a \"sha256\" that is not 64 lower-case hexadecimal digits");
                     }
                 }
-                b"crcs" => self.table = Some(lexer.base64()?),
+                b"crcs" => {
+                    let mut fold = Fold::new(shifts);
+                    self.table = Some(lexer.base64(|part| fold.take(part))?);
+                    self.folded = fold.finish();
+                }
                 _ => lexer.skip()?,
             }
             Ok(())
         })?;
+        if let Some(bytes) = &self.name_hex
+            && self.name != String::from_utf8_lossy(bytes).as_bytes()
+        {
+            bad = Some("a \"name\" that is not what its \"name_hex\" says");
+        }
         Ok(bad)
     }
 }

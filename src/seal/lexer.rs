@@ -323,8 +323,9 @@ impl<'a> Lexer<'a> {
         Ok(value)
     }
 
-    /// A string of base64 characters, which stays where it is.
-    pub(super) fn base64(&mut self) -> Result<Place> {
+    /// A string of base64 characters, which stays where it is; they are shown to `pass` in
+    /// parts.
+    pub(super) fn base64(&mut self, mut pass: impl FnMut(&[u8])) -> Result<Place> {
         const WHAT: &str = "a base64 string";
         self.punctuation(b'"', WHAT)?;
         let offset = self.offset();
@@ -334,6 +335,7 @@ impl<'a> Lexer<'a> {
             }
             let rest = &self.buffer[self.at..];
             let plain = rest.iter().position(|&b| !IS_BASE64[usize::from(b)]).unwrap_or(rest.len());
+            pass(&rest[..plain]);
             self.at += plain;
             match self.buffer.get(self.at) {
                 None => {}
@@ -525,12 +527,14 @@ mod tests {
         let mut lexer = Lexer::new(&text);
         lexer.token("").unwrap();
         lexer.hash_from_here().unwrap();
-        let place = lexer.base64().unwrap();
+        let mut seen = Vec::new();
+        let place = lexer.base64(|part| seen.extend_from_slice(part)).unwrap();
+        assert_eq!(seen, text[BUFFER - 2..][..400_000]);
         assert_eq!((place.offset as usize, place.len), (BUFFER - 2, 400_000));
         let hash: [u8; 32] = Sha256::digest(&text[BUFFER - 3..text.len() - 2]).into();
         assert_eq!(lexer.hash_to_here().unwrap(), hash);
-        assert!(Lexer::new(&b"\"ab-c\"".to_vec()).base64().is_err());
-        assert!(Lexer::new(&b"\"abcd".to_vec()).base64().is_err());
+        assert!(Lexer::new(&b"\"ab-c\"".to_vec()).base64(|_| {}).is_err());
+        assert!(Lexer::new(&b"\"abcd".to_vec()).base64(|_| {}).is_err());
     }
 
     proptest! {

@@ -1,13 +1,16 @@
 //! From a seal file to a [`Seal`] that is known to describe an open model.
 
 use super::entry::Entry;
+use super::fold::Shifts;
 use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
 use super::hex::{from_hex, hex};
 use super::lexer::{LexError, Lexer};
-use super::sums::crc_of;
+use super::target::begins_as_seal;
 use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
+use sha2::{Digest, Sha256};
+use std::io;
 use std::path::Path;
 
 /// Longest seal that is read or written, bytes: that of a model of 10 TB at the default
@@ -41,9 +44,12 @@ struct Reader<'a> {
     limit: usize,
     trouble: Option<Trouble>,
     grid: Option<Grid>,
+    shifts: Option<Shifts>,
     tables: Vec<u64>,
     promises: Vec<Promise>,
-    hashed: bool,
+    /// Whether there are SHA-256: all or none.
+    hashed: Option<bool>,
+    headers: Vec<Option<[u8; 32]>>,
     files: Vec<Option<[u8; 32]>>,
     warnings: Vec<String>,
     seen: Vec<&'static str>,
@@ -65,89 +71,80 @@ impl Seal {
     /// As [`Seal::load`] without a look at the files' bytes: for [`super::verify`], to which
     /// a damaged header is damage like any other.
     pub fn load_layout(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
-        let name = path.display().to_string();
-        let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
         let file = open(path)?;
-        let most = longest(model);
-        if file.len() > most {
-            return Err(invalid(format!("it has {} bytes, more than {most}", file.len())));
-        }
-        let longest_name = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
-        let mut reader = Reader {
-            model,
-            sources,
-            limit: 4096 + 3 * longest_name,
-            trouble: None,
-            grid: None,
-            tables: Vec::new(),
-            promises: Vec::with_capacity(model.tensors.len()),
-            hashed: !model.tensors.is_empty(),
-            files: Vec::with_capacity(model.shards.len()),
-            warnings: Vec::new(),
-            seen: Vec::new(),
-            entry: Entry::default(),
-            scratch: Vec::new(),
-        };
-        let parsed = reader.frame(&mut Lexer::new(&file));
-        lexed(parsed, &file)?;
-        match reader.trouble {
-            Some(Trouble::Invalid(what)) => return Err(invalid(what)),
-            Some(Trouble::Foreign(what)) => return Err(SealError::Foreign { file: name, what }),
-            None => {}
-        }
-        let Some(grid) = reader.grid else {
-            return Err(invalid("it has no \"chunk\"".to_owned()));
-        };
-        let seal = Seal {
-            grid,
-            tables: reader.tables,
-            promises: reader.promises,
-            hashed: reader.hashed,
-            files: reader.files,
-            warnings: reader.warnings,
-            file,
-        };
-        seal.file.check_unchanged()?;
-        Ok(seal)
+        let begins = begins_as_seal(&file)?;
+        load(path, file, model, sources).map_err(|error| match error {
+            SealError::Invalid { file, what } if !begins => SealError::NotASeal { file, what },
+            error => error,
+        })
     }
+}
 
-    /// The headers were parsed before their bytes were known to be good; now they are.
-    fn check_headers(&self, sources: &[Source]) -> Result<(), SealError> {
-        let mut room = Vec::new();
-        for piece in self.grid.pieces().filter(|p| p.part == Part::Header) {
-            let source = &sources[piece.shard as usize];
-            for within in 0..self.grid.chunks_of(&piece) {
-                let mut expected = [0];
-                self.expected(&piece, within, &mut expected)?;
-                let (offset, len) = self.grid.chunk_of(&piece, within);
-                let found = crc_of(source, offset, len, &mut room)?;
-                if found != expected[0] {
-                    source.check_unchanged()?;
-                    return Err(SealError::Foreign {
-                        file: self.path().display().to_string(),
-                        what: format!(
-                            "the header of {} differs: {len} bytes at {offset} have CRC32 {}, sealed were {}",
-                            source.path().display(),
-                            crc_hex(found),
-                            crc_hex(expected[0]),
-                        ),
-                    });
-                }
-            }
-        }
-        Ok(())
+/// Parses an open seal.
+fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
+    let name = path.display().to_string();
+    let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
+    let most = longest(model);
+    if file.len() > most {
+        return Err(invalid(format!("it has {} bytes, more than {most}", file.len())));
     }
+    let longest_name = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
+    let mut reader = Reader {
+        model,
+        sources,
+        limit: 4096 + 3 * longest_name,
+        trouble: None,
+        grid: None,
+        shifts: None,
+        tables: Vec::new(),
+        promises: Vec::with_capacity(model.tensors.len()),
+        hashed: None,
+        headers: vec![None; model.shards.len()],
+        files: Vec::with_capacity(model.shards.len()),
+        warnings: Vec::new(),
+        seen: Vec::new(),
+        entry: Entry::default(),
+        scratch: Vec::new(),
+    };
+    let parsed = reader.frame(&mut Lexer::new(&file));
+    lexed(parsed, &file)?;
+    match reader.trouble {
+        Some(Trouble::Invalid(what)) => return Err(invalid(what)),
+        Some(Trouble::Foreign(what)) => return Err(SealError::Foreign { file: name, what }),
+        None => {}
+    }
+    let Some(grid) = reader.grid else {
+        return Err(invalid("it has no \"chunk\"".to_owned()));
+    };
+    let seal = Seal {
+        grid,
+        tables: reader.tables,
+        promises: reader.promises,
+        hashed: reader.hashed == Some(true),
+        headers: reader.headers,
+        files: reader.files,
+        warnings: reader.warnings,
+        file,
+    };
+    seal.file.check_unchanged()?;
+    Ok(seal)
 }
 
 /// Opens a seal file.
 pub(super) fn open(path: &Path) -> Result<Source, SealError> {
-    match Source::open(path, IoMode::Auto) {
-        Err(SourceError::NotAFile { kind, .. }) => Err(SealError::Invalid {
-            file: path.display().to_string(),
-            what: format!("it is {kind}"),
-        }),
-        opened => Ok(opened?),
-    }
+    let not_a_seal = |what| SealError::NotASeal { file: path.display().to_string(), what };
+    Source::open(path, IoMode::Auto).map_err(|error| match error {
+        SourceError::NotAFile { kind, .. } => not_a_seal(format!("it is {kind}")),
+        SourceError::Io { source, .. } if path.is_symlink() && leads_nowhere(&source) => {
+            not_a_seal(format!("it is a symbolic link that leads nowhere ({source})"))
+        }
+        error => error.into(),
+    })
+}
+
+/// What following a link came to: no file, no directory on the way to it, or a circle.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 /// What an end of reading before the end of the file means.
@@ -305,6 +302,7 @@ impl Reader<'_> {
                 let grid = Grid::new(self.model, size);
                 self.tables = vec![0; grid.slots()];
                 self.grid = Some(grid);
+                self.shifts = Some(Shifts::new(size));
             }
             Some(size) => self.invalid(SealError::ChunkSize(size).to_string()),
             None => self.invalid("\"chunk\" lacks its size"),
@@ -315,7 +313,9 @@ impl Reader<'_> {
     /// Reads one object of a list into `self.entry`. Whether what is needed was there, and
     /// fits, is for the caller to say.
     fn read_entry(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
-        if let Some(bad) = self.entry.read(lexer, self.limit, &mut self.scratch)? {
+        if let Some(bad) =
+            self.entry.read(lexer, self.limit, self.shifts.as_ref(), &mut self.scratch)?
+        {
             self.invalid(format!("{bad}, before byte {}", lexer.offset()));
         }
         Ok(())
@@ -336,31 +336,53 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn source(&mut self, number: usize) {
-        let (Some(shard), Some(source)) = (self.model.shards.get(number), self.sources.get(number))
+    fn source(&mut self, shard: usize) {
+        let (Some(shard), Some(source)) = (self.model.shards.get(shard), self.sources.get(shard))
         else {
             return;
         };
         let entry = &self.entry;
         let sealed = String::from_utf8_lossy(entry.name()).into_owned();
+        let shown = source.path().display().to_string();
+        let layout = [
+            ("version", u64::from(self.model.format_version), entry.format_version),
+            ("data start", shard.data_start, entry.data_start),
+            ("start of tensor infos", shard.tensor_infos, entry.tensor_infos),
+        ];
+        let differs = if entry.format != self.model.format.name().as_bytes() {
+            let was = String::from_utf8_lossy(&entry.format).into_owned();
+            Some(("format", self.model.format.name().to_owned(), was))
+        } else {
+            let differs = layout.into_iter().find(|(_, is, was)| Some(*is) != *was);
+            differs.map(|(what, is, was)| (what, is.to_string(), number(was)))
+        };
         self.files.push(entry.sha256);
         let mtime = timestamp(source.identity().mtime);
         if entry.size != Some(shard.len) {
             let was = entry.size.map_or("no size".to_owned(), |s| format!("{s} bytes"));
             self.foreign(format!(
-                "{} has {} bytes, sealed was {sealed:?} with {was}",
-                source.path().display(),
+                "{shown} has {} bytes, sealed was {sealed:?} with {was}",
                 shard.len
             ));
+        } else if let Some((what, is, was)) = differs {
+            self.foreign(format!("{shown}: {what} is {is}, sealed was {was}"));
         } else if *entry.name() != *shard.file {
-            self.warnings
-                .push(format!("{} was sealed under the name {sealed:?}", source.path().display()));
+            self.warnings.push(format!("{shown} was sealed under the name {sealed:?}"));
         } else if entry.mtime != mtime.as_bytes() {
             self.warnings.push(format!(
-                "{} has another modification time than when it was sealed ({mtime}, was {})",
-                source.path().display(),
+                "{shown} has another modification time than when it was sealed ({mtime}, was {})",
                 String::from_utf8_lossy(&entry.mtime)
             ));
+        }
+        self.all_or_none(|| format!("file {shown:?}"));
+    }
+
+    /// The SHA-256 of files, headers and tensors are there together or not at all.
+    fn all_or_none(&mut self, what: impl Fn() -> String) {
+        let has = self.entry.sha256.is_some();
+        if *self.hashed.get_or_insert(has) != has {
+            let word = if has { "a" } else { "no" };
+            self.invalid(format!("{} has {word} SHA-256, unlike what stands before it", what()));
         }
     }
 
@@ -399,7 +421,14 @@ impl Reader<'_> {
             && entry.offset == Some(piece.offset)
             && entry.nbytes == Some(piece.len);
         if same {
-            self.table(grid, piece, || format!("the {} at {}", piece.part.kind(), piece.offset));
+            let what = || format!("the {} at {}", piece.part.kind(), piece.offset);
+            self.table(grid, piece, what);
+            if piece.part == Part::Header {
+                self.headers[piece.shard as usize] = self.entry.sha256;
+                self.all_or_none(what);
+            } else if self.entry.sha256.is_some() {
+                self.invalid(format!("{} has a SHA-256, which only headers have", what()));
+            }
         } else {
             let was = format!(
                 "{} of {} bytes at {} of file {}",
@@ -418,19 +447,38 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes the chunk table of the entry for `piece`, if its length fits.
+    /// Takes the chunk table of the entry for `piece`, if it fits and gives the CRC32 that
+    /// the entry has for the whole.
     fn table(&mut self, grid: &Grid, piece: &Piece, what: impl Fn() -> String) {
-        let expected = table_len(grid.chunks_of(piece));
-        match (self.entry.table, self.entry.crc32) {
-            (None, _) => self.invalid(format!("{} has no \"crcs\"", what())),
-            (_, None) => self.invalid(format!("{} has no \"crc32\"", what())),
-            (Some(place), _) if place.len != expected => self.invalid(format!(
-                "the chunk table of {} has {} characters, {expected} are needed",
+        let chunks = grid.chunks_of(piece);
+        let (needed, (_, last)) = (table_len(chunks), grid.chunk_of(piece, chunks - 1));
+        let Some(place) = self.entry.table else {
+            return self.invalid(format!("{} has no \"crcs\"", what()));
+        };
+        let Some(crc32) = self.entry.crc32 else {
+            return self.invalid(format!("{} has no \"crc32\"", what()));
+        };
+        if place.len != needed {
+            return self.invalid(format!(
+                "the chunk table of {} has {} characters, {needed} are needed",
                 what(),
                 place.len
-            )),
-            (Some(place), _) => self.tables[piece.index] = place.offset,
+            ));
         }
+        let (Some(folded), Some(shifts)) = (self.entry.folded, &self.shifts) else {
+            return self
+                .invalid(format!("the chunk table of {} is not base64 of whole sums", what()));
+        };
+        let found = folded.whole(shifts, last);
+        if found != crc32 {
+            return self.invalid(format!(
+                "{} has CRC32 {} by its chunks, {} by its own entry",
+                what(),
+                crc_hex(found),
+                crc_hex(crc32)
+            ));
+        }
+        self.tables[piece.index] = place.offset;
     }
 
     fn tensors(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
@@ -489,20 +537,33 @@ impl Reader<'_> {
             .find(|(_, is, was)| Some(*is) != *was)
             .map(|(what, is, was)| (what, is.to_string(), number(was)))
         };
-        let promise =
-            Promise { crc32: entry.crc32.unwrap_or(0), sha256: entry.sha256.unwrap_or([0; 32]) };
-        self.hashed &= entry.sha256.is_some();
-        self.promises.push(promise);
+        let (crc32, sha256) = (entry.crc32, entry.sha256);
+        self.promises
+            .push(Promise { crc32: crc32.unwrap_or(0), sha256: sha256.unwrap_or([0; 32]) });
         if let Some((what, is, was)) = differs {
             self.foreign(format!("tensor {index} {name:?}: {what} is {is}, sealed was {was}"));
             return;
         }
+        let what = || format!("tensor {name:?}");
+        self.all_or_none(what);
         match piece {
-            Some(piece) => self.table(grid, piece, || format!("tensor {name:?}")),
-            None if self.entry.table.is_some_and(|t| t.len > 0) => {
-                self.invalid(format!("tensor {name:?} is empty but has a chunk table"));
-            }
-            None => {}
+            Some(piece) => self.table(grid, piece, what),
+            None => self.nothing(what),
+        }
+    }
+
+    /// The entry is that of an empty tensor.
+    fn nothing(&mut self, what: impl Fn() -> String) {
+        let entry = &self.entry;
+        if entry.table.is_some_and(|table| table.len > 0) {
+            self.invalid(format!("{} is empty but has a chunk table", what()));
+        } else if entry.crc32 != Some(0) {
+            let was = entry.crc32.map_or("none".to_owned(), crc_hex);
+            self.invalid(format!("{} is empty, its CRC32 is 00000000, not {was}", what()));
+        } else if let Some(sealed) = entry.sha256
+            && sealed != <[u8; 32]>::from(Sha256::digest([]))
+        {
+            self.invalid(format!("{} is empty and has not the SHA-256 {}", what(), hex(&sealed)));
         }
     }
 }

@@ -5,6 +5,7 @@ use super::grid::{Grid, Part, Piece};
 use super::hex::{crc_hex, hex};
 use super::ordered::in_order;
 use super::sums::{sha256_of, sum_piece};
+use super::whole::{Digested, Whole};
 use super::{Seal, SealError};
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError};
@@ -16,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How thoroughly to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyOptions {
-    /// Whether tensors' SHA-256 are compared as well, where the seal has them: chunk sums
-    /// find every accident, only these find intent. Slower.
+    /// Whether the SHA-256 of tensors, headers and files are compared as well, where the seal
+    /// has them: chunk sums find every accident, only these find intent. Slower.
     pub sha256: bool,
 }
 
@@ -82,29 +83,95 @@ pub fn verify(
         source.check_unchanged()?;
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let done = AtomicU64::new(0);
+    let with_files = options.sha256 && seal.files.iter().any(Option::is_some);
+    let check =
+        Check { sources, seal, options, done: 0.into(), whole: Whole::new(sources, with_files) };
+    let tick = || progress(check.whole.done(check.done.load(Ordering::Relaxed)));
     let mut report = VerifyReport { chunks: seal.grid().chunks(), ..VerifyReport::default() };
-    in_order(
-        threads,
-        seal.grid().pieces(),
-        |piece| check(model, sources, seal, options, &piece, &done),
-        |bad| {
-            for bad in bad {
-                if report.bad.len() < LISTED {
-                    report.bad.push(bad);
-                } else {
-                    report.more += 1;
+    let mut files = vec![Findings::default(); sources.len()];
+    let work = || {
+        in_order(
+            threads,
+            seal.grid().pieces(),
+            |piece| Ok((piece, check.piece(&piece)?)),
+            |(piece, bad)| {
+                for bad in bad {
+                    files[piece.shard as usize].add(&bad);
+                    if report.bad.len() < LISTED {
+                        report.bad.push(bad);
+                    } else {
+                        report.more += 1;
+                    }
                 }
-            }
-            Ok(())
-        },
-        || progress(done.load(Ordering::Relaxed)),
-    )?;
-    progress(done.load(Ordering::Relaxed));
+                Ok(())
+            },
+            tick,
+        )
+    };
+    check.whole.beside(threads, work, tick)?;
     for source in sources {
         source.check_unchanged()?;
     }
+    for ((shard, digested), findings) in check.whole.into_results().enumerate().zip(&files) {
+        judge(model, seal, shard, digested, findings)?;
+    }
     Ok(report)
+}
+
+/// What was found in one file.
+#[derive(Clone, Default)]
+struct Findings {
+    bad: u64,
+    /// The first header or tensor all of whose chunks fit, but not its SHA-256.
+    contradiction: Option<Bad>,
+}
+
+impl Findings {
+    fn add(&mut self, bad: &Bad) {
+        self.bad += 1;
+        if bad.chunk.is_none() && self.contradiction.is_none() {
+            self.contradiction = Some(bad.clone());
+        }
+    }
+}
+
+/// Tells damage of a file from a fault of the seal: parts of which one is good and the
+/// other is not cannot have been sealed together.
+fn judge(
+    model: &Model,
+    seal: &Seal,
+    shard: usize,
+    digested: Digested,
+    findings: &Findings,
+) -> Result<(), SealError> {
+    let fault = |what: String| SealError::Invalid { file: seal.path().display().to_string(), what };
+    let file = || String::from_utf8_lossy(&model.shards[shard].file).into_owned();
+    let (found, sealed) = match (digested, seal.source_sha256(shard)) {
+        (Ok(Some(found)), Some(sealed)) => (found, sealed),
+        // Its pieces could not be read either, and tell where.
+        (Err(_), _) if findings.bad > 0 => return Ok(()),
+        (Err(e), _) => return Err(e.into()),
+        (Ok(_), _) => return Ok(()),
+    };
+    match &findings.contradiction {
+        Some(bad) if found == sealed => Err(fault(format!(
+            "{} has SHA-256 {}, the seal says {}, and yet all of {:?} is as sealed",
+            match bad.tensor.and_then(|index| model.tensors.get(index as usize)) {
+                Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
+                None => format!("the {}", bad.part.kind()),
+            },
+            bad.found,
+            bad.expected,
+            file()
+        ))),
+        None if findings.bad == 0 && found != sealed => Err(fault(format!(
+            "{:?} has SHA-256 {}, the seal says {}, and yet all its chunks are as sealed",
+            file(),
+            hex(&found),
+            hex(&sealed)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A report and the model that its tensors are counted in.
@@ -193,74 +260,67 @@ fn by_description(
     Ok(ours.then_some(Verified { report, described: Some(model) }))
 }
 
-fn check(
-    model: &Model,
-    sources: &[Source],
-    seal: &Seal,
+/// The check in hand.
+struct Check<'a> {
+    sources: &'a [Source],
+    seal: &'a Seal,
     options: VerifyOptions,
-    piece: &Piece,
-    done: &AtomicU64,
-) -> Result<Vec<Bad>, SealError> {
-    let (grid, source) = (seal.grid(), &sources[piece.shard as usize]);
-    let tensor = match piece.part {
-        Part::Tensor(index) => Some(index),
-        _ => None,
-    };
-    let promise = tensor.and_then(|index| seal.tensor(index as usize));
-    let with_sha = options.sha256 && promise.is_some_and(|p| p.sha256.is_some());
-    let read = sum_piece(source, grid, piece, with_sha, |_, len| {
-        done.fetch_add(len, Ordering::Relaxed);
-        true
-    });
-    let sums = match read {
-        Ok(Some(sums)) => sums,
-        // A source that changed is no damage of the model: it is another file now.
-        Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
-        Err(_) | Ok(None) => return unreadable(source, seal, grid, piece, tensor),
-    };
-    let mut bad = Vec::new();
-    let mut expected = vec![0; sums.chunks.len().min(4096)];
-    for (batch, found) in (0..).zip(sums.chunks.chunks(4096)) {
-        let first = batch * 4096;
-        let expected = &mut expected[..found.len()];
-        seal.expected(piece, first, expected)?;
-        for ((within, &found), &expected) in (first..).zip(found).zip(&*expected) {
-            if found != expected {
-                bad.push(chunk(grid, piece, tensor, within, expected, crc_hex(found)));
+    /// Bytes read in pieces.
+    done: AtomicU64,
+    whole: Whole<'a>,
+}
+
+impl Check<'_> {
+    /// What is bad in a piece.
+    fn piece(&self, piece: &Piece) -> Result<Vec<Bad>, SealError> {
+        let (seal, grid) = (self.seal, self.seal.grid());
+        let source = &self.sources[piece.shard as usize];
+        let (tensor, sealed) = match piece.part {
+            Part::Tensor(index) => {
+                (Some(index), seal.tensor(index as usize).and_then(|sum| sum.sha256))
+            }
+            _ => (None, seal.header_sha256(piece)),
+        };
+        let sealed = sealed.filter(|_| self.options.sha256);
+        let read = sum_piece(source, grid, piece, sealed.is_some(), |at, len| {
+            self.whole.keep_close(piece.shard, at);
+            self.done.fetch_add(len, Ordering::Relaxed);
+            true
+        });
+        let sums = match read {
+            Ok(Some(sums)) => sums,
+            // A source that changed is no damage of the model: it is another file now.
+            Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
+            Err(_) | Ok(None) => return unreadable(source, seal, grid, piece, tensor),
+        };
+        let mut bad = Vec::new();
+        let mut expected = vec![0; sums.chunks.len().min(4096)];
+        for (batch, found) in (0..).zip(sums.chunks.chunks(4096)) {
+            let first = batch * 4096;
+            let expected = &mut expected[..found.len()];
+            seal.expected(piece, first, expected)?;
+            for ((within, &found), &expected) in (first..).zip(found).zip(&*expected) {
+                if found != expected {
+                    bad.push(chunk(grid, piece, tensor, within, expected, crc_hex(found)));
+                }
             }
         }
-    }
-    if let (true, Some(promise)) = (bad.is_empty(), promise) {
-        let whole = |expected: String, found: String| Bad {
-            tensor,
-            part: piece.part,
-            chunk: None,
-            shard: piece.shard,
-            offset: piece.offset,
-            len: piece.len,
-            expected,
-            found,
-        };
-        if let (Some(expected), Some(found)) = (promise.sha256, sums.sha256)
+        if let (true, Some(expected), Some(found)) = (bad.is_empty(), sealed, sums.sha256)
             && expected != found
         {
-            bad.push(whole(hex(&expected), hex(&found)));
-        } else if promise.crc32 != sums.crc32 {
-            // All chunks fit: the seal contradicts itself.
-            let index = tensor.unwrap_or(0) as usize;
-            let name = model.tensors.get(index).map_or(&b""[..], |t| &t.name);
-            return Err(SealError::Invalid {
-                file: seal.path().display().to_string(),
-                what: format!(
-                    "tensor {:?} has CRC32 {} by its chunks, {} by its own entry",
-                    String::from_utf8_lossy(name),
-                    crc_hex(sums.crc32),
-                    crc_hex(promise.crc32)
-                ),
+            bad.push(Bad {
+                tensor,
+                part: piece.part,
+                chunk: None,
+                shard: piece.shard,
+                offset: piece.offset,
+                len: piece.len,
+                expected: hex(&expected),
+                found: hex(&found),
             });
         }
+        Ok(bad)
     }
-    Ok(bad)
 }
 
 fn chunk(

@@ -432,6 +432,46 @@ fn what_was_observed_outlives_the_mount() {
 }
 
 #[test]
+fn what_nobody_used_for_long_is_removed_and_what_is_not_ours_is_not() {
+    let case = Case::new();
+    let dir = tempfile::tempdir().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let put = |name: &str, age: Duration| {
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - age).unwrap();
+    };
+    let key = |digit: &str| digit.repeat(64);
+    let old = [format!("{}.tofu", key("a")), format!(".{}.tofu.tmp.1.00ff", key("b"))];
+    let stays = [
+        format!("{}.tofu", key("g")),
+        format!("{}.tofu", key("A")),
+        format!("{}.tofu", "a".repeat(63)),
+        format!("{}.tofu.bak", key("c")),
+        format!("{}.json", key("c")),
+        ".tofu".to_owned(),
+        "notes".to_owned(),
+    ];
+    old.iter().chain(&stays).for_each(|name| put(name, 91 * day));
+    let young = format!("{}.tofu", key("d"));
+    put(&young, 89 * day);
+    std::fs::create_dir(dir.path().join(key("e") + ".tofu")).unwrap();
+    std::os::unix::fs::symlink("notes", dir.path().join(key("f") + ".tofu")).unwrap();
+
+    let store = case.sealed(IoMode::Auto);
+    assert_eq!(store.save_tofu(dir.path()).unwrap(), 0);
+    assert!(dir.path().join(&old[0]).exists(), "nothing was written, nothing removed");
+    read(&store, case.extent(0)).1.unwrap();
+    assert_eq!(store.save_tofu(dir.path()).unwrap(), 2);
+    for name in &old {
+        assert!(!dir.path().join(name).exists(), "{name}");
+    }
+    for name in stays.iter().chain([&young]) {
+        assert!(dir.path().join(name).exists(), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), stays.len() + 4);
+}
+
+#[test]
 fn checksums_come_from_the_seal() {
     let case = Case::new();
     case.seal();

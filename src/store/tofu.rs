@@ -5,17 +5,24 @@
 //! the whole file worthless: it is ignored, and written anew at the next unmount.
 
 use super::{Store, StoreError};
-use crate::seal::{Draft, Part, hex};
+use crate::seal::{Draft, Part, from_hex, hex};
 use crate::source::Source;
 use crc32fast::Hasher;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const MAGIC: &[u8; 16] = b"weightfs tofu 1\n";
 /// Sums in a run.
 const RUN: usize = 1024;
+/// What the file of a state of a model is called, behind 64 hexadecimal digits.
+const SUFFIX: &str = ".tofu";
+/// A mount writes its file anew: one of this age has not been used for so long. Most are of
+/// states that no model has any more.
+const OLD: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Store {
     /// Takes over the sums that an earlier mount of the same files left in `dir`; how many.
@@ -53,6 +60,7 @@ impl Store {
         }
         let headers = self.headers_sha256().map_err(io::Error::other)?;
         crate::seal::make_dir(dir)?;
+        remove_old(dir);
         let draft = Draft::new(&self.tofu_path(dir))?;
         let mut out = Summed { out: BufWriter::new(draft.file()), crc: Hasher::new() };
         out.write_all(MAGIC)?;
@@ -96,7 +104,7 @@ impl Store {
                 id.dev, id.ino, id.size, id.mtime, id.ctime
             ));
         }
-        dir.join(hex(&key.finalize()) + ".tofu")
+        dir.join(hex(&key.finalize()) + SUFFIX)
     }
 
     /// SHA-256 of all headers together.
@@ -172,6 +180,42 @@ impl Store {
         }
         Ok(taken)
     }
+}
+
+/// Removes what has not been used for long: files of ours, and drafts of them that killed
+/// processes left. Whatever else is there is left alone.
+fn remove_old(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_ours(entry.file_name().as_bytes())
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && age().is_some_and(|age| age > OLD)
+            && let Err(e) = std::fs::remove_file(entry.path())
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            log::warn!("{}: not removed: {e}", entry.path().display());
+        }
+    }
+}
+
+/// Whether a file of this name is one of ours, or a draft of one.
+fn is_ours(name: &[u8]) -> bool {
+    let (name, draft) = match name.strip_prefix(b".") {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
+    let Some((key, rest)) = name.split_at_checked(64) else {
+        return false;
+    };
+    let rest = rest.strip_prefix(SUFFIX.as_bytes());
+    from_hex::<32>(key).is_some()
+        && rest.is_some_and(|rest| match draft {
+            true => rest.starts_with(b".tmp."),
+            false => rest.is_empty(),
+        })
 }
 
 fn read_u64(from: &mut impl Read) -> io::Result<u64> {

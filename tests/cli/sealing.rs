@@ -179,3 +179,43 @@ fn of_several_models_the_first_of_1_5_3_4_is_the_end() {
         assert_eq!(document["models"].as_array().unwrap().len(), args.len());
     }
 }
+
+#[test]
+fn nothing_but_a_seal_is_replaced_by_one() {
+    let place = Place::new();
+    let model = fs::read(place.path("m.gguf")).unwrap();
+    fs::hard_link(place.path("m.gguf"), place.path("hard")).unwrap();
+    std::os::unix::fs::symlink("m.gguf", place.path("soft")).unwrap();
+    fs::write(place.path("notes"), "mine").unwrap();
+    for output in ["m.gguf", "hard", "soft", "notes", "mnt", "/dev/null"] {
+        for force in [&["--force"][..], &[]] {
+            let args = [&["seal", "m.gguf", "--output", output], force].concat();
+            place.run(&args).failed(1, &[output, "remove it yourself"]);
+        }
+    }
+    assert_eq!(fs::read(place.path("m.gguf")).unwrap(), model);
+    assert_eq!(fs::read(place.path("notes")).unwrap(), b"mine");
+    // At the seal's own name it is a seal that does not fit.
+    fs::write(place.path(SEAL), "mine").unwrap();
+    place.run(&["seal", "m.gguf"]).failed(5, &[SEAL, "not a weightfs seal"]);
+    place.run(&["seal", "m.gguf", "--force"]).failed(1, &[SEAL, "remove it yourself"]);
+    assert_eq!(fs::read(place.path(SEAL)).unwrap(), b"mine");
+}
+
+#[test]
+fn what_only_has_the_name_of_a_seal_ends_with_5() {
+    let put: [&dyn Fn(&Path); 4] = [
+        &|path| std::os::unix::fs::symlink("nowhere", path).unwrap(),
+        &|path| std::os::unix::fs::symlink(SEAL, path).unwrap(),
+        &|path| fs::create_dir(path).unwrap(),
+        &|path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+    ];
+    for put in put {
+        let place = Place::new();
+        put(&place.path(SEAL));
+        for args in [&["m.gguf", "mnt"][..], &["verify", "m.gguf"], &["cat", "m.gguf", "b"]] {
+            place.run(args).failed(5, &[SEAL, "-o seal=none"]);
+        }
+        assert!(!place.is_mounted());
+    }
+}

@@ -1,0 +1,135 @@
+//! Seals that somebody edited, with their hash made right again.
+#![allow(clippy::unwrap_used)]
+
+use super::tests::Case;
+use serde_json::Value;
+
+type Edit = (&'static str, &'static dyn Fn(&mut Value));
+
+#[test]
+fn an_untouched_seal_in_other_spacing_is_still_the_seal() {
+    let case = Case::new();
+    case.seal();
+    case.edit(|_| {});
+    assert!(case.verify().unwrap().is_good());
+}
+
+/// Every byte is as sealed and yet a sum is wrong: that is no damage of the model.
+#[test]
+fn verify_tells_a_fault_of_the_seal_from_damage() {
+    let edits: &[Edit] = &[
+        ("\"file0\" has SHA-256", &|b| b["sources"][0]["sha256"] = "00".repeat(32).into()),
+        ("\"file1\" has SHA-256", &|b| b["sources"][1]["sha256"] = "00".repeat(32).into()),
+        ("tensor \"t3\" has SHA-256", &|b| b["tensors"][3]["sha256"] = "00".repeat(32).into()),
+    ];
+    for (what, edit) in edits {
+        let case = Case::new();
+        case.seal();
+        case.edit(edit);
+        let error = case.verify().unwrap_err();
+        assert!(error.is_mistrust() && error.to_string().contains(what), "{what}: {error}");
+        // Damage elsewhere in the file is damage, and is listed.
+        let shard = usize::from(*what != edits[0].0);
+        case.flip(shard, case.bytes[shard].len() as u64 - 1, 1);
+        let report = case.verify().unwrap();
+        assert_eq!(report.bad[0].shard as usize, shard, "{what}");
+    }
+}
+
+fn remove(entry: &mut Value, key: &str) {
+    entry.as_object_mut().unwrap().shift_remove(key).unwrap();
+}
+
+/// Puts other characters into a text, which must differ from those there.
+fn alter(value: &mut Value, at: usize, with: &str) {
+    let mut text = value.as_str().unwrap().to_owned();
+    assert_ne!(&text[at..at + with.len()], with);
+    text.replace_range(at..at + with.len(), with);
+    *value = text.into();
+}
+
+/// Somebody edits a field and makes the hash right again.
+#[test]
+fn every_edited_field_is_refused() {
+    let edits: &[Edit] = &[
+        ("chunk size", &|b| b["chunk"]["size"] = 8192.into()),
+        ("chunk size", &|b| b["chunk"]["size"] = 5000.into()),
+        ("algorithm", &|b| b["chunk"]["algorithm"] = "crc32c".into()),
+        ("grid", &|b| b["chunk"]["grid"] = "file".into()),
+        ("encoding", &|b| b["chunk"]["encoding"] = "hex".into()),
+        ("no chunk", &|b| drop(b.as_object_mut().unwrap().shift_remove("chunk"))),
+        ("no tensors", &|b| drop(b.as_object_mut().unwrap().shift_remove("tensors"))),
+        ("no regions", &|b| drop(b.as_object_mut().unwrap().shift_remove("regions"))),
+        ("no sources", &|b| drop(b.as_object_mut().unwrap().shift_remove("sources"))),
+        ("source size", &|b| b["sources"][0]["size"] = 250_001.into()),
+        ("source list", &|b| drop(b["sources"].as_array_mut().unwrap().pop())),
+        ("region kind", &|b| b["regions"][1]["kind"] = "trailing".into()),
+        ("region offset", &|b| b["regions"][1]["offset"] = 70_102.into()),
+        ("region length", &|b| b["regions"][1]["nbytes"] = 10.into()),
+        ("region source", &|b| b["regions"][1]["source"] = 1.into()),
+        ("region list", &|b| drop(b["regions"].as_array_mut().unwrap().pop())),
+        ("region table", &|b| b["regions"][0]["crcs"] = "AAAAAA==".into()), // header: other sums
+        ("tensor name", &|b| b["tensors"][0]["name"] = "t9".into()),
+        ("tensor hex name", &|b| b["tensors"][2]["name_hex"] = "00".into()),
+        ("tensor hex name", &|b| b["tensors"][2]["name_hex"] = "0".into()),
+        ("tensor source", &|b| b["tensors"][0]["source"] = 1.into()),
+        ("tensor dtype", &|b| b["tensors"][0]["dtype"] = "I8".into()),
+        ("tensor shape", &|b| b["tensors"][0]["shape"] = serde_json::json!([1, 70_001])),
+        ("tensor offset", &|b| b["tensors"][0]["offset"] = 101.into()),
+        ("tensor length", &|b| b["tensors"][0]["nbytes"] = 70_000.into()),
+        ("tensor crc32", &|b| b["tensors"][0]["crc32"] = "123".into()),
+        ("tensor crc32", &|b| b["tensors"][0]["crc32"] = "ABCDEF01".into()),
+        ("tensor sha256", &|b| b["tensors"][0]["sha256"] = "12".into()),
+        ("tensor table", &|b| b["tensors"][0]["crcs"] = "AAAA".into()),
+        ("tensor table", &|b| b["tensors"][0]["crcs"] = "A!".into()),
+        ("empty tensor's table", &|b| b["tensors"][1]["crcs"] = "AAAAAA==".into()),
+        ("tensor list", &|b| drop(b["tensors"].as_array_mut().unwrap().pop())),
+        ("tensor twice", &|b| {
+            let last = b["tensors"][3].clone();
+            b["tensors"].as_array_mut().unwrap().push(last);
+        }),
+        ("tensor order", &|b| b["tensors"].as_array_mut().unwrap().swap(0, 3)),
+        ("a table elsewhere", &|b| b["chunk_table"] = serde_json::json!({})),
+        ("source format", &|b| b["sources"][1]["format"] = "safetensors".into()),
+        ("source version", &|b| b["sources"][1]["format_version"] = 2.into()),
+        ("source data start", &|b| b["sources"][0]["data_start"] = 101.into()),
+        ("source data start", &|b| b["sources"][0]["data_start"] = 99.into()),
+        ("source infos", &|b| b["sources"][0]["tensor_infos"] = 25.into()),
+        ("no source infos", &|b| remove(&mut b["sources"][0], "tensor_infos")),
+        ("no source format", &|b| remove(&mut b["sources"][0], "format")),
+        ("no source sha256", &|b| remove(&mut b["sources"][0], "sha256")),
+        ("no source sha256", &|b| remove(&mut b["sources"][1], "sha256")),
+        ("source sha256", &|b| b["sources"][0]["sha256"] = "00".into()),
+        ("header crc32", &|b| b["regions"][0]["crc32"] = "12345678".into()),
+        ("padding crc32", &|b| b["regions"][1]["crc32"] = "12345678".into()),
+        ("trailing crc32", &|b| b["regions"][2]["crc32"] = "12345678".into()),
+        ("no crc32", &|b| remove(&mut b["regions"][1], "crc32")),
+        ("header sha256", &|b| b["regions"][3]["sha256"] = "00".repeat(32).into()),
+        ("no header sha256", &|b| remove(&mut b["regions"][3], "sha256")),
+        ("padding sha256", &|b| b["regions"][1]["sha256"] = "00".repeat(32).into()),
+        ("region table", &|b| b["regions"][1]["crcs"] = "AAAAAA==".into()),
+        ("region table", &|b| b["regions"][1]["crcs"] = "AAAAA===".into()),
+        ("tensor name beside its bytes", &|b| b["tensors"][2]["name"] = "t2".into()),
+        ("whole crc32", &|b| b["tensors"][0]["crc32"] = "12345678".into()),
+        ("whole crc32", &|b| b["tensors"][3]["crc32"] = "00000000".into()),
+        ("no crc32", &|b| remove(&mut b["tensors"][0], "crc32")),
+        ("no sha256", &|b| remove(&mut b["tensors"][2], "sha256")),
+        ("empty tensor's crc32", &|b| b["tensors"][1]["crc32"] = "00000001".into()),
+        ("empty tensor's crc32", &|b| remove(&mut b["tensors"][1], "crc32")),
+        ("empty tensor's sha256", &|b| b["tensors"][1]["sha256"] = "00".repeat(32).into()),
+        ("empty tensor's sha256", &|b| remove(&mut b["tensors"][1], "sha256")),
+        ("a sum of a table", &|b| alter(&mut b["tensors"][2]["crcs"], 3, "x")),
+        ("the last sum of a table", &|b| alter(&mut b["tensors"][2]["crcs"], 194, "x")),
+        ("a table's alphabet", &|b| alter(&mut b["tensors"][2]["crcs"], 50, "=")),
+        ("a table's padding", &|b| alter(&mut b["tensors"][2]["crcs"], 194, "==")),
+        ("a table's leftover bits", &|b| alter(&mut b["tensors"][0]["crcs"], 94, "B")),
+    ];
+    for (what, edit) in edits {
+        let case = Case::new();
+        case.seal();
+        case.edit(edit);
+        let error = case.load().err().unwrap_or_else(|| panic!("{what} was taken"));
+        assert!(error.is_mistrust(), "{what}: {error}");
+        assert!(error.to_string().starts_with(case.dir.path().to_str().unwrap()), "{error}");
+    }
+}

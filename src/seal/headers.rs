@@ -1,0 +1,51 @@
+//! The bytes of a model's headers against its seal.
+
+use super::grid::Part;
+use super::hex::{crc_hex, hex};
+use super::sums::{Sums, sum_piece};
+use super::{Seal, SealError};
+use crate::source::Source;
+
+impl Seal {
+    /// The headers were parsed before their bytes were known to be good; now they are.
+    pub(super) fn check_headers(&self, sources: &[Source]) -> Result<(), SealError> {
+        let file = || self.path().display().to_string();
+        for piece in self.grid.pieces().filter(|p| p.part == Part::Header) {
+            let source = &sources[piece.shard as usize];
+            let sealed = self.header_sha256(&piece);
+            let sums = sum_piece(source, &self.grid, &piece, sealed.is_some(), |_, _| true)?;
+            let sums = sums.unwrap_or_else(|| Sums::of_nothing(false));
+            let mut expected = vec![0; sums.chunks.len()];
+            self.expected(&piece, 0, &mut expected)?;
+            let differs = sums.chunks.iter().zip(&expected).position(|(is, was)| is != was);
+            if let Some(within) = differs {
+                source.check_unchanged()?;
+                let (offset, len) = self.grid.chunk_of(&piece, within as u64);
+                return Err(SealError::Foreign {
+                    file: file(),
+                    what: format!(
+                        "the header of {} differs: {len} bytes at {offset} have CRC32 {}, sealed were {}",
+                        source.path().display(),
+                        crc_hex(sums.chunks[within]),
+                        crc_hex(expected[within]),
+                    ),
+                });
+            }
+            if let (Some(found), Some(sealed)) = (sums.sha256, sealed)
+                && found != sealed
+            {
+                source.check_unchanged()?;
+                return Err(SealError::Invalid {
+                    file: file(),
+                    what: format!(
+                        "the header of {} has SHA-256 {}, the seal says {}, and yet all its chunks are as sealed",
+                        source.path().display(),
+                        hex(&found),
+                        hex(&sealed)
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
