@@ -27,6 +27,7 @@ mod mountinfo;
 mod mountpoint;
 mod options;
 mod output;
+mod patience;
 mod preflight;
 mod progress;
 mod ready;
@@ -35,6 +36,7 @@ mod status;
 mod table;
 mod text;
 mod umount;
+mod value_file;
 mod verify;
 
 /// Runs the command that `argv` asks for and says how the process should end.

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
     let wanted = args.tensor.as_bytes();
     let tensor = find(&opened, wanted)
         .ok_or_else(|| unknown(&opened, wanted, &args.model.to_string_lossy()))?;
-    let content = content(&opened, &tensor, args.form)?;
+    let content =
+        content(&opened, &tensor, args.form).with_context(|| args.model.display().to_string())?;
     copy(&opened, &content, &mut io::stdout().lock())
         .with_context(|| format!("tensor \"{}\"", Safe(tensor.name)))?;
     Ok(Exit::Done)

@@ -4,6 +4,7 @@
 use super::args::NameArgs;
 use super::exit::{self, Exit, Failure};
 use super::options::{Options, Override, SealChoice, SetValue};
+use super::value_file;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::File;
@@ -265,16 +266,25 @@ pub(crate) fn as_typed(file: &Path, typed: &Path) -> PathBuf {
     relative.unwrap_or_else(|| file.to_path_buf())
 }
 
+/// Replaces a file by what it holds.
+pub(crate) fn read_value(wanted: &mut Override) -> Result<()> {
+    if let SetValue::File(file) = &wanted.value {
+        wanted.value = SetValue::Verbatim(content(&wanted.key, file)?);
+    }
+    Ok(())
+}
+
+fn content(key: &str, file: &Path) -> Result<Vec<u8>> {
+    value_file::read(file).with_context(|| format!("set={key}"))
+}
+
 /// Sets one metadata key. A value that does not fit is a wrong command line; a file that cannot
 /// be read is a failure.
 fn override_key(model: &mut Model, wanted: &Override) -> Result<()> {
     let setting = match &wanted.value {
         SetValue::Json(json) => Setting::Json(json.clone()),
-        SetValue::File(file) => {
-            let bytes = std::fs::read(file)
-                .with_context(|| format!("set={}: {}", wanted.key, file.display()))?;
-            Setting::Verbatim(bytes)
-        }
+        SetValue::Verbatim(bytes) => Setting::Verbatim(bytes.clone()),
+        SetValue::File(file) => Setting::Verbatim(content(&wanted.key, file)?),
     };
     overrides::set(model, &wanted.key, &setting)
         .map_err(|error| Failure::usage(format!("-o {error}")))

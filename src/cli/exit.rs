@@ -1,6 +1,7 @@
 //! How a command ends: the exit codes of the contract, and the message of a failure.
 
 use super::text::Safe;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -172,7 +173,7 @@ fn four_lines(text: &str) -> String {
     let shown = if lines.len() > 4 { 3 } else { lines.len() };
     let mut out = Vec::with_capacity(4);
     for line in &lines[..shown] {
-        out.push(Safe(line.as_bytes()).to_string());
+        out.push(printable(line));
     }
     if lines.len() > shown {
         out.push(format!("  ... and {} lines more", lines.len() - shown));
@@ -180,11 +181,47 @@ fn four_lines(text: &str) -> String {
     out.join("\n")
 }
 
+/// Longest line of a message in bytes: room for a path and what is wrong with it.
+const MAX_LINE: usize = 1000;
+
+/// A line for a terminal. Of one that is too long the middle is missing: the beginning says what
+/// it is about, the end what is wrong.
+fn printable(line: &str) -> String {
+    let escaped = Safe(shorten(line).as_bytes()).to_string();
+    shorten(&escaped).into_owned()
+}
+
+fn shorten(text: &str) -> Cow<'_, str> {
+    const GAP: &str = " ... ";
+    const TAIL: usize = 300;
+    if text.len() <= MAX_LINE {
+        return text.into();
+    }
+    let boundary =
+        |range: std::ops::RangeInclusive<usize>| range.rev().find(|&i| text.is_char_boundary(i));
+    let head = boundary(0..=MAX_LINE - GAP.len() - TAIL).unwrap_or(0);
+    let tail = boundary(head..=text.len() - TAIL + 3).unwrap_or(text.len());
+    format!("{}{GAP}{}", &text[..head], &text[tail..]).into()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn a_line_has_an_end_and_what_is_wrong_stands_there() {
+        for word in ["x", "\u{e9}", "\u{1f600}", "\x1b"] {
+            let line = format!("m.gguf: {}: no such tensor", word.repeat(100_000));
+            let text = four_lines(&line);
+            assert!(text.len() <= MAX_LINE && text.len() > MAX_LINE - 20, "{}", text.len());
+            assert!(text.starts_with("m.gguf: ") && text.ends_with(": no such tensor"), "{text}");
+            assert!(text.contains(" ... "), "{text}");
+        }
+        let fits = "x".repeat(MAX_LINE);
+        assert_eq!(four_lines(&fits), fits);
+    }
 
     #[test]
     fn of_several_models_the_gravest_end_wins_in_the_order_of_the_contract() {

@@ -1,11 +1,13 @@
 //! Where the log of a daemon goes, and how its lines look.
 
 use anyhow::{Context, Result, anyhow};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{FileStat, fstat};
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A log file of an earlier daemon that is longer than this is begun anew.
@@ -78,7 +80,31 @@ pub(crate) fn start(
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).custom_flags(libc::O_NOCTTY).open(path)
+    // Without O_NONBLOCK a pipe that nobody reads would keep us waiting for ever.
+    let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+    let opened =
+        File::options().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
+    let refused =
+        || io::Error::other("neither a regular file nor a terminal or other character device");
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => refused(),
+        _ => error,
+    })?;
+    let kind = file.metadata()?;
+    // /dev/stderr may be a pipe, whose reader wants the lines.
+    if !kind.is_file() && !kind.file_type().is_char_device() && !is_ours(&kind) {
+        return Err(refused());
+    }
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
+    Ok(file)
+}
+
+/// Whether it is what stdout or stderr of this process lead to.
+fn is_ours(file: &Metadata) -> bool {
+    let same = |other: nix::Result<FileStat>| {
+        other.is_ok_and(|other| (other.st_dev, other.st_ino) == (file.dev(), file.ino()))
+    };
+    same(fstat(io::stderr())) || same(fstat(io::stdout()))
 }
 
 /// Opens the log in the first state directory that can be written to.
@@ -212,6 +238,25 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Log { path: Some(path.clone()), is_new, is_stderr: false }.discard_if_empty();
             assert_eq!(path.exists(), stays, "{text:?} {is_new}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_a_file_or_a_character_device_and_never_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        append_to(&path).unwrap().write_all(b"a").unwrap();
+        append_to(&path).unwrap().write_all(b"b").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"ab");
+        append_to(Path::new("/dev/null")).unwrap().write_all(b"a").unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let unread = append_to(&pipe).unwrap_err().to_string();
+        let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        let read = append_to(&pipe).unwrap_err().to_string();
+        drop(reader);
+        for text in [unread, read] {
+            assert!(text.contains("neither a regular file"), "{text}");
         }
     }
 

@@ -4,10 +4,10 @@ use super::args::LsArgs;
 use super::engine::{self, Opened};
 use super::exit::Exit;
 use super::output::Out;
-use super::table::{Align, Table};
+use super::table::{self, Align, Rows};
 use super::text::{self, Safe, counted, plural, shape, size};
 use anyhow::Result;
-use std::io::Write;
+use std::io::{self, Write};
 use weightfs::model::elements;
 use weightfs::view::document;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<Exit> {
     let opened = engine::open(&args.model, &args.names)?;
     let mut out = Out::new();
     if args.json {
-        out.json(&document::listing(opened.facts()))?;
+        document::write_listing(opened.facts(), &mut out)?;
     } else {
         write(&opened, &mut out)?;
     }
@@ -26,13 +26,30 @@ pub(crate) fn run(args: &LsArgs) -> Result<Exit> {
 fn write(opened: &Opened, out: &mut Out) -> Result<()> {
     let model = &opened.model;
     let several = model.shards.len() > 1;
-    let mut table = Table::new([
+    let columns = [
         ("NAME", Align::Left),
         ("DTYPE", Align::Left),
         ("SHAPE", Align::Left),
         ("SIZE", Align::Right),
         (if several { "FILE" } else { "" }, Align::Left),
-    ]);
+    ];
+    let tensors = opened.catalog.len(model);
+    let (parameters, bytes) = table::stream(columns, out, |table| rows(opened, several, table))?;
+    let files =
+        if several { format!(" in {}", plural(model.shards.len(), "file")) } else { String::new() };
+    writeln!(
+        out,
+        "{}, {}, {}{files}",
+        plural(tensors, "tensor"),
+        counted(parameters, "parameter"),
+        size(bytes)
+    )?;
+    Ok(())
+}
+
+/// A row for each tensor; returns all parameters and bytes.
+fn rows(opened: &Opened, several: bool, table: &mut Rows<'_, 5>) -> io::Result<(u64, u64)> {
+    let model = &opened.model;
     let (mut parameters, mut bytes) = (0u64, 0u64);
     let tensors = opened.catalog.len(model);
     for tensor in (0..tensors).map(|i| opened.catalog.get(model, i)) {
@@ -46,17 +63,7 @@ fn write(opened: &Opened, out: &mut Out) -> Result<()> {
             shape(tensor.shape),
             size(tensor.extent.len),
             if several { Safe(file).to_string() } else { String::new() },
-        ]);
+        ])?;
     }
-    table.write(out, 0)?;
-    let files =
-        if several { format!(" in {}", plural(model.shards.len(), "file")) } else { String::new() };
-    writeln!(
-        out,
-        "{}, {}, {}{files}",
-        plural(tensors, "tensor"),
-        counted(parameters, "parameter"),
-        size(bytes)
-    )?;
-    Ok(())
+    Ok((parameters, bytes))
 }

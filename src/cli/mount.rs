@@ -25,8 +25,10 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 
 /// Mounts, and stays until the mount is gone: in the foreground, or as a daemon whose parent
 /// returns when the mount is ready.
-pub(crate) fn run(args: MountArgs, options: Options) -> Result<Exit> {
+pub(crate) fn run(args: MountArgs, mut options: Options) -> Result<Exit> {
     let mut ready = Ready::new(args.ready_fd).context("--ready-fd")?;
+    // A daemon keeps none of the descriptors that a shell's `@<(command)` stands for.
+    options.set.iter_mut().try_for_each(engine::read_value)?;
     if !(args.foreground || args.debug) {
         match daemon::detach().context("starting the daemon")? {
             Side::Parent(exit) => return Ok(exit),

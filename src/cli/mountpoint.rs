@@ -2,35 +2,87 @@
 //! mounting would hide the model from ourselves.
 
 use super::umount::{self, Refused};
-use super::{exit, mountinfo};
+use super::{exit, mountinfo, patience};
 use anyhow::{Context, Result, anyhow, bail};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Dead mounts that are cleared on one directory before we give up.
 const MAX_DEAD: usize = 16;
+/// How long a file system may think about a question that ours answers from memory.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// File systems whose directories are the kernel's and the running system's.
+const SYSTEM_KINDS: &[&str] = &[
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "mqueue",
+    "proc",
+    "pstore",
+    "securityfs",
+    "sysfs",
+    "tracefs",
+];
 
 /// Whether a file system is mounted on `point` whose daemon is gone. Asks for the size of the
 /// file system: attributes of its root may still be in the kernel's cache.
 pub(crate) fn is_dead(point: &Path) -> bool {
-    nix::sys::statvfs::statvfs(point).is_err_and(|error| is_dead_error(error as i32))
+    answer(point) == Answer::Dead
+}
+
+/// How the file system on a directory takes a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It answers, be it with an error.
+    Alive,
+    /// Its daemon is gone.
+    Dead,
+    /// Its daemon is there and says nothing: stopped, or waiting itself.
+    Silent,
+}
+
+/// Asks the file system on `point`.
+pub(crate) fn answer(point: &Path) -> Answer {
+    let point = point.to_path_buf();
+    match patience::within(PATIENCE, move || nix::sys::statvfs::statvfs(&point)) {
+        None => Answer::Silent,
+        Some(Err(error)) if is_dead_error(error as i32) => Answer::Dead,
+        Some(_) => Answer::Alive,
+    }
+}
+
+/// As `Path::canonicalize`; a daemon that does not answer is [`io::ErrorKind::TimedOut`].
+fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    let path = path.to_path_buf();
+    patience::within(PATIENCE, move || path.canonicalize())
+        .unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn is_dead_error(errno: i32) -> bool {
     matches!(errno, libc::ENOTCONN | libc::ECONNABORTED)
 }
 
-/// The absolute path without symlinks, also when a dead mount lies on it.
+/// The absolute path without symlinks, also when a mount lies on it that is dead or says nothing.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
-    match path.canonicalize() {
+    match canonicalize(path) {
         Ok(point) => Ok(point),
-        Err(error) if error.raw_os_error().is_some_and(is_dead_error) => {
+        Err(error)
+            if error.raw_os_error().is_some_and(is_dead_error)
+                || error.kind() == io::ErrorKind::TimedOut =>
+        {
             let absolute = std::path::absolute(path)?;
             match (absolute.parent(), absolute.file_name()) {
-                (Some(parent), Some(name)) => Ok(parent
-                    .canonicalize()
-                    .with_context(|| path.display().to_string())?
-                    .join(name)),
+                (Some(parent), Some(name)) => {
+                    Ok(canonicalize(parent).with_context(|| path.display().to_string())?.join(name))
+                }
                 _ => Err(error).with_context(|| path.display().to_string()),
             }
         }
@@ -49,7 +101,11 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
             error
         }
     })?;
+    refuse_system(&point, &mountinfo::all()?)?;
     clear_dead(&point)?;
+    if answer(&point) == Answer::Silent {
+        bail!("{}: the file system that is mounted here does not answer", point.display());
+    }
     if !std::fs::metadata(&point).with_context(|| point.display().to_string())?.is_dir() {
         bail!("{}: not a directory: a model is mounted on a directory", point.display());
     }
@@ -100,6 +156,32 @@ fn clear_dead(point: &Path) -> Result<()> {
     bail!("{}: more than {MAX_DEAD} dead mounts lie on top of each other", point.display())
 }
 
+/// Refuses directories that the running system needs as they are. /dev is in no file system of
+/// its own in some containers, and in a plain tmpfs in others.
+fn refuse_system(point: &Path, mounts: &[mountinfo::Mount]) -> Result<()> {
+    const NEEDED: [&str; 4] = ["/", "/dev", "/proc", "/sys"];
+    // Of those that lie deepest, the last is on top.
+    let over = mounts
+        .iter()
+        .filter(|mount| point.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.components().count());
+    let kind = over.map_or("", |mount| mount.kind.as_str());
+    let is_dev = over.is_some_and(|mount| mount.point == Path::new("/dev"));
+    if NEEDED.iter().any(|needed| point == Path::new(needed)) {
+        bail!(
+            "{}: the system needs this directory; choose another, best an empty one",
+            point.display()
+        );
+    }
+    if is_dev || SYSTEM_KINDS.contains(&kind) {
+        bail!(
+            "{}: it lies in a file system of the system ({kind}); choose another directory",
+            point.display()
+        );
+    }
+    Ok(())
+}
+
 /// Refuses a mount that would hide the model's own files. `files` are absolute paths, as named
 /// and with symlinks resolved: the daemon must never look through its own mount.
 pub(crate) fn refuse_own_files<'a>(
@@ -131,6 +213,50 @@ mod tests {
         for point in ["/models/g/mnt", "/models/gem", "/mnt"] {
             refuse_own_files(Path::new(point), [file]).unwrap();
         }
+    }
+
+    #[test]
+    fn directories_of_the_system_are_refused_and_mounts_below_them_are_not() {
+        let mount = |point: &str, kind: &str| mountinfo::Mount {
+            device: "0:1".into(),
+            point: point.into(),
+            kind: kind.into(),
+            source: "x".into(),
+        };
+        let mounts = [
+            mount("/", "ext4"),
+            mount("/proc", "proc"),
+            mount("/sys", "sysfs"),
+            mount("/sys/fs/cgroup", "cgroup2"),
+            mount("/dev", "tmpfs"),
+            mount("/dev/pts", "devpts"),
+            mount("/dev/shm", "tmpfs"),
+            mount("/jail/p", "proc"),
+            mount("/over", "proc"),
+            mount("/over", "tmpfs"),
+        ];
+        for point in [
+            "/",
+            "/proc",
+            "/proc/1/task",
+            "/sys/kernel",
+            "/sys/fs/cgroup/x",
+            "/dev",
+            "/dev/x",
+            "/dev/pts",
+            "/jail/p",
+            "/jail/p/sys",
+        ] {
+            let text = refuse_system(Path::new(point), &mounts).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{point}: ")), "{text}");
+        }
+        for point in ["/mnt", "/procession", "/devices", "/dev/shm/x", "/over/x", "/jail"] {
+            refuse_system(Path::new(point), &mounts).unwrap();
+        }
+        for needed in ["/proc", "/sys", "/dev"] {
+            refuse_system(Path::new(needed), &[]).unwrap_err();
+        }
+        assert!(prepare(Path::new("/proc/self")).is_err());
     }
 
     #[test]

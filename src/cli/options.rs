@@ -49,6 +49,8 @@ pub(crate) enum SetValue {
     Json(serde_json::Value),
     /// The content of a file, as a string.
     File(PathBuf),
+    /// That content.
+    Verbatim(Vec<u8>),
 }
 
 /// Everything that can be asked for with `-o`.

@@ -2,14 +2,19 @@
 
 use super::args::StatusArgs;
 use super::exit::Exit;
+use super::mountpoint::Answer;
 use super::output::{Ink, Out};
 use super::table::{Align, Table};
 use super::text::{self, Safe, count, counted, size};
-use super::{clock, mountinfo, mountpoint};
-use anyhow::{Context, Result, bail};
+use super::{clock, mountinfo, mountpoint, patience};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the daemon may take: it answers from memory, at most a busy machine delays it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let point = mountpoint::resolve(&args.mountpoint)?;
@@ -17,11 +22,23 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let Some(mount) = mountinfo::top_at(&point)?.filter(mountinfo::Mount::is_weightfs) else {
         bail!("{shown}: no model is mounted here");
     };
-    if mountpoint::is_dead(&point) {
-        bail!("{shown}: the daemon of this mount is gone\nto clear it: weightfs umount {shown}");
+    let silent = || {
+        anyhow!(
+            "{shown}: the daemon of this mount does not answer\nto clear it: weightfs umount --lazy {shown}"
+        )
+    };
+    match mountpoint::answer(&point) {
+        Answer::Alive => {}
+        Answer::Dead => {
+            bail!("{shown}: the daemon of this mount is gone\nto clear it: weightfs umount {shown}")
+        }
+        Answer::Silent => return Err(silent()),
     }
     let file = point.join(".weightfs/status.json");
-    let text = std::fs::read(&file).with_context(|| file.display().to_string())?;
+    let wanted = file.clone();
+    let text = patience::within(PATIENCE, move || std::fs::read(wanted))
+        .ok_or_else(silent)?
+        .with_context(|| file.display().to_string())?;
     let mut out = Out::new();
     if args.json {
         out.write_all(&text)?;

@@ -168,6 +168,8 @@ pub(super) fn show(name: &[u8]) -> String {
     if name.is_empty() {
         return "\"\"".into();
     }
+    // What follows would be cut from the text all the same.
+    let name = &name[..name.len().min(4 * MAX)];
     let mut out = String::new();
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -10,7 +10,7 @@ mod tests;
 
 use super::catalog::Names;
 use super::error::{Code, MapError, show, show_list};
-use super::rules::{Action, Rule, render};
+use super::rules::{Action, Piece, Rule, Slots, render_within};
 use super::stage::{MAX_LISTED, Out, RuleId, Stage, check_split, part_bytes};
 use super::stem::{NAME_MAX, encoded_len};
 use super::strict_json::Text;
@@ -175,20 +175,23 @@ impl MapFile<'_> {
                     return;
                 }
                 Action::Name(pieces) => {
-                    render(pieces, &slots, 0, buffer);
-                    target(item, buffer).map(|()| {
+                    self.clock.work += pieces.len();
+                    rendered(item, pieces, &slots, 0, buffer).map(|()| {
                         out.part(id, item, buffer, item.shape, Transform::None);
                     })
                 }
                 Action::Split(pieces) => check_split(item)
                     .map_err(|why| (Code::Split, format!("{}: {why}", show(item.name))))
                     .and_then(|()| {
-                        (0..item.shape[0]).try_for_each(|index| {
-                            render(pieces, &slots, index, buffer);
-                            target(item, buffer)?;
+                        for index in 0..item.shape[0] {
+                            self.clock.names = self.clock.names.saturating_add(1);
+                            if self.clock.is_over(pieces.len(), &mut out.problems) {
+                                break;
+                            }
+                            rendered(item, pieces, &slots, index, buffer)?;
                             out.part(id, item, buffer, &item.shape[1..], Transform::None);
-                            Ok(())
-                        })
+                        }
+                        Ok(())
                     }),
             };
             if let Err((code, text)) = wrong {
@@ -215,7 +218,7 @@ impl MapFile<'_> {
         number: usize,
         name: &'n [u8],
         problems: &mut MapError,
-    ) -> Option<super::rules::Slots<'n>> {
+    ) -> Option<Slots<'n>> {
         if self.clock.is_over(name.len(), problems) {
             return None;
         }
@@ -268,7 +271,7 @@ impl MapFile<'_> {
 
 impl Stage for MapFile<'_> {
     fn apply(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
-        self.clock.names += 1;
+        self.clock.names = self.clock.names.saturating_add(1);
         self.decide(item, out);
     }
 
@@ -296,6 +299,26 @@ impl Stage for MapFile<'_> {
         let label = problems.map().to_owned();
         warnings.extend(found.into_iter().map(|w| format!("map={label}: {w}")));
     }
+}
+
+/// Puts a rule's result together and checks it.
+fn rendered(
+    item: &Mounted<'_>,
+    pieces: &[Piece],
+    slots: &Slots<'_>,
+    index: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), (Code, String)> {
+    // The source's own name is good however long it is.
+    if render_within(item.name.len().max(NAME_MAX), pieces, slots, index, out) {
+        return target(item, out);
+    }
+    let text = format!(
+        "{} -> {}...: the target makes a file name of more than {NAME_MAX} bytes",
+        show(item.name),
+        show(out)
+    );
+    Err((Code::Target, text))
 }
 
 /// Whether a rule's result can be a mounted name; the source's own name always can.

@@ -2,8 +2,8 @@
 //!
 //! Rules 3 to 6 of facts/remap.md 4.1. A rule sees one name and nothing else.
 
-use super::error::Code;
-use super::template::{Brace, Template, TooManySteps, braces};
+use super::error::{Code, show};
+use super::template::{Brace, MAX_PLACEHOLDERS, Template, TooManySteps, braces};
 use regex::bytes::{CaptureLocations, Regex, RegexBuilder};
 
 /// A problem of a rule: its kind and what is wrong.
@@ -112,16 +112,38 @@ impl Rule {
     }
 }
 
-/// Puts a target together.
+/// Puts a target of ours together.
 pub(super) fn render(pieces: &[Piece], slots: &Slots<'_>, index: u64, out: &mut Vec<u8>) {
+    render_within(usize::MAX, pieces, slots, index, out);
+}
+
+/// Puts a target together. False when it would be longer than `most` bytes: then `out` holds
+/// only its beginning, since a target may repeat what was taken a thousand times.
+pub(super) fn render_within(
+    most: usize,
+    pieces: &[Piece],
+    slots: &Slots<'_>,
+    index: u64,
+    out: &mut Vec<u8>,
+) -> bool {
     out.clear();
     for piece in pieces {
-        match piece {
-            Piece::Literal(text) => out.extend_from_slice(text),
-            Piece::Slot(slot) => out.extend_from_slice(slots[*slot].unwrap_or_default()),
-            Piece::Index => out.extend_from_slice(index.to_string().as_bytes()),
+        let number;
+        let text = match piece {
+            Piece::Literal(text) => text,
+            Piece::Slot(slot) => slots[*slot].unwrap_or_default(),
+            Piece::Index => {
+                number = index.to_string();
+                number.as_bytes()
+            }
+        };
+        let room = most - out.len();
+        out.extend_from_slice(&text[..text.len().min(room)]);
+        if text.len() > room {
+            return false;
         }
     }
+    true
 }
 
 enum Source {
@@ -129,8 +151,15 @@ enum Source {
     Regex(Regex),
 }
 
+/// Bytes of a pattern: its syntax tree takes many times as much before its size is looked at.
+const MAX_PATTERN: usize = 64 << 10;
+
 /// A pattern that matches whole names only.
 fn compile(pattern: &str, budget: usize) -> Result<Regex, Wrong> {
+    if pattern.len() > MAX_PATTERN {
+        let text = format!("a pattern of {} bytes, more than {MAX_PATTERN}", pattern.len());
+        return Err((Code::Regex, text));
+    }
     let build = |pattern: &str| {
         RegexBuilder::new(pattern).size_limit(budget).dfa_size_limit(budget).build()
     };
@@ -159,7 +188,7 @@ fn compile(pattern: &str, budget: usize) -> Result<Regex, Wrong> {
             } else {
                 ""
             };
-            (Code::Regex, format!("{pattern:?}: {words}{hint}"))
+            (Code::Regex, format!("\"{}\": {words}{hint}", show(pattern.as_bytes())))
         })
 }
 
@@ -177,6 +206,7 @@ fn template_target(to: &str, from: &Template, split: Option<&str>) -> Result<Vec
             Brace::Name(name) => match from.slot(name) {
                 Some(slot) => Piece::Slot(slot),
                 None => {
+                    let name = show(name.as_bytes());
                     return Err(format!("{name} unbound: {{{name}}} of `to` is not in `from`"));
                 }
             },
@@ -212,7 +242,10 @@ fn regex_target(to: &str, regex: &Regex, split: Option<&str>) -> Result<Vec<Piec
             match group {
                 Some(group) => Piece::Slot(group),
                 None if Some(name) == split => Piece::Index,
-                None => return Err(format!("{name} unbound: the pattern has no such group")),
+                None => {
+                    let name = show(name.as_bytes());
+                    return Err(format!("{name} unbound: the pattern has no such group"));
+                }
             }
         } else if next == '$' {
             return Err("$ in `to`: write ${1} for a group, $$ for a dollar sign".into());
@@ -226,6 +259,9 @@ fn regex_target(to: &str, regex: &Regex, split: Option<&str>) -> Result<Vec<Piec
             pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
         }
         pieces.push(piece);
+        if pieces.len() > 2 * MAX_PLACEHOLDERS {
+            return Err(format!("`to` has more than {MAX_PLACEHOLDERS} placeholders"));
+        }
     }
     if !literal.is_empty() {
         pieces.push(Piece::Literal(literal.into()));
@@ -238,7 +274,8 @@ fn regex_target(to: &str, regex: &Regex, split: Option<&str>) -> Result<Vec<Piec
 fn check_split_name(split: Option<&str>) -> Result<(), String> {
     match split {
         Some(name) if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase()) => {
-            Err(format!("`split` is {name:?}, expected a placeholder name such as \"e\""))
+            let name = show(name.as_bytes());
+            Err(format!("`split` is \"{name}\", expected a placeholder name such as \"e\""))
         }
         _ => Ok(()),
     }
@@ -299,6 +336,36 @@ mod tests {
         let named = regex("(?P<layer>\\d+)-(b)?(.*)", "$${layer}.${layer}.${2}.${3}");
         assert_eq!(apply(named, "12-c"), Some("${layer}.12..c".into()));
         assert_eq!(apply(regex("(?x) a b # comment", "x"), "ab"), Some("x".into()));
+    }
+
+    #[test]
+    fn a_target_is_put_together_only_as_far_as_it_may_be_long() {
+        let mut rule = regex("(.*)", &"${1}".repeat(1000)).unwrap();
+        let slots = rule.matches(b"abc").unwrap().unwrap();
+        let Action::Name(pieces) = &rule.action else { panic!() };
+        let mut out = Vec::new();
+        assert!(!render_within(7, pieces, &slots, 0, &mut out));
+        assert_eq!(out, b"abcabca");
+        assert!(out.capacity() < 100);
+        assert!(render_within(3000, pieces, &slots, 0, &mut out));
+        assert_eq!(out.len(), 3000);
+    }
+
+    #[test]
+    fn rules_without_end_are_refused_and_their_messages_have_one() {
+        let long = "x".repeat(100_000);
+        for rule in [
+            regex("(.*)", &"${1}".repeat(1_000_000)),
+            from("{w}", &"{w}".repeat(1_000_000)),
+            regex(&long, "x"),
+            regex(&format!("(?!{})", &long[..1000]), "x"),
+            regex("a", &format!("${{{long}}}")),
+            from("a", &format!("{{{long}}}")),
+            from(&format!("{{{long}}}"), "a"),
+        ] {
+            let (_, text) = rule.unwrap_err();
+            assert!(text.len() < 1000, "{}", text.len());
+        }
     }
 
     #[test]

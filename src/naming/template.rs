@@ -1,6 +1,7 @@
 //! Templates of map files: `blk.{i}.attn_v.weight` on one side, a name with the same
 //! placeholders on the other (facts/remap.md 4.1, rule 3).
 
+use super::error::show;
 use std::borrow::Cow;
 
 /// The placeholders that a `from` template may bind.
@@ -10,6 +11,9 @@ const REST: usize = 4;
 
 /// Steps that one match may take: far more than any real name needs, far less than a second.
 const MAX_STEPS: u32 = 1_000_000;
+
+/// Placeholders of one text: there are five to be named, a few times each.
+pub(super) const MAX_PLACEHOLDERS: usize = 1000;
 
 /// A piece of a `from` template.
 #[derive(Debug, PartialEq)]
@@ -40,6 +44,7 @@ impl Template {
                 Brace::Name(name) => match NAMES.iter().position(|n| *n == name) {
                     Some(slot) => Part::Slot(slot),
                     None => {
+                        let name = show(name.as_bytes());
                         return Err(format!(
                             "unknown placeholder {{{name}}}: known are {{i}} {{j}} {{e}} {{w}} {{rest}}"
                         ));
@@ -139,6 +144,9 @@ pub(super) fn braces(text: &str) -> Result<Vec<Brace<'_>>, String> {
                 pieces.push(Brace::Literal(std::mem::take(&mut literal).into()));
             }
             pieces.push(Brace::Name(name));
+            if pieces.len() > 2 * MAX_PLACEHOLDERS {
+                return Err(format!("more than {MAX_PLACEHOLDERS} placeholders"));
+            }
             rest = after;
         } else {
             return Err("} without {: write }} for a brace".into());

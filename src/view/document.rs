@@ -9,8 +9,11 @@ use crate::scale::Scales;
 use crate::store::{Store, Verify};
 use crate::view::json::lossy;
 use crate::view::{self, Repr, Stock, Stored, scaled};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Longest suffix put behind a stem in the mount (`.json`).
@@ -214,26 +217,55 @@ fn original_shape(model: &Model, store: &Store, name: &[u8]) -> Option<Json> {
     Some(Json::Array(shape))
 }
 
-/// `ls --json`.
-pub fn listing(facts: Facts<'_>) -> Json {
-    let Facts { model: m, catalog, .. } = facts;
-    let tensors: Vec<Json> = (0..catalog.len(m))
-        .map(|i| {
+/// Writes `ls --json`, tensor by tensor: a model may have a million of them.
+pub fn write_listing(facts: Facts<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::pretty(&mut *out);
+    let mut document = serializer.serialize_map(Some(2))?;
+    document.serialize_entry("model", &model(facts))?;
+    document.serialize_entry("tensors", &Listed(facts))?;
+    SerializeMap::end(document)?;
+    out.write_all(b"\n")
+}
+
+/// The tensors of a listing.
+struct Listed<'a>(Facts<'a>);
+
+/// One of them.
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    name: Cow<'a, str>,
+    source_name: Cow<'a, str>,
+    dtype: &'static str,
+    shape: &'a [u64],
+    nbytes: u64,
+    source: Place<'a>,
+}
+
+/// Where its bytes are.
+#[derive(serde::Serialize)]
+struct Place<'a> {
+    file: Cow<'a, str>,
+    offset: u64,
+}
+
+impl Serialize for Listed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Facts { model: m, catalog, .. } = self.0;
+        serializer.collect_seq((0..catalog.len(m)).map(|i| {
             let mounted = catalog.get(m, i);
-            json!({
-                "name": lossy(mounted.name),
-                "source_name": lossy(&m.tensors[mounted.source as usize].name),
-                "dtype": mounted.dtype.name(),
-                "shape": mounted.shape,
-                "nbytes": mounted.extent.len,
-                "source": {
-                    "file": lossy(&m.shards[mounted.extent.shard as usize].file),
-                    "offset": mounted.extent.offset,
+            Line {
+                name: lossy(mounted.name),
+                source_name: lossy(&m.tensors[mounted.source as usize].name),
+                dtype: mounted.dtype.name(),
+                shape: mounted.shape,
+                nbytes: mounted.extent.len,
+                source: Place {
+                    file: lossy(&m.shards[mounted.extent.shard as usize].file),
+                    offset: mounted.extent.offset,
                 },
-            })
-        })
-        .collect();
-    json!({"model": model(facts), "tensors": tensors})
+            }
+        }))
+    }
 }
 
 /// Lower-case hexadecimal.

@@ -269,3 +269,63 @@ def test_progress_on_a_terminal_and_nothing_otherwise(weightfs, tmp_path):
     code, said = on_terminal(weightfs, "seal", path, "--force")
     assert code == 0 and b"\r" in said
     assert weightfs.run("verify", path).err == ""
+
+
+# --- limits ----------------------------------------------------------------------------
+def test_ls_json_is_laid_out_as_every_document(weightfs, tmp_path):
+    path = Gguf().tensor('a "\u00e9\n', "F32", (2, 3), bytes(24)).tensor("b", "F32", (), bytes(4)).write(tmp_path / "m.gguf")
+    for model in (path, Gguf().write(tmp_path / "none.gguf")):
+        said = weightfs.run("ls", model, "--json")
+        assert said.text == json.dumps(said.json(), indent=2, ensure_ascii=False) + "\n"
+        assert list(said.json()) == ["model", "tensors"]
+        for tensor in said.json()["tensors"]:
+            assert list(tensor) == ["name", "source_name", "dtype", "shape", "nbytes", "source"]
+            assert list(tensor["source"]) == ["file", "offset"]
+
+
+def test_no_message_is_without_end(weightfs, tiny, tmp_path):
+    long = "x" * 100_000
+    for words in (["ls", tiny, long], ["cat", tiny, long], [tiny, tmp_path, "-o", long], [tiny, tmp_path, "-o", f"verify={long}"]):
+        said = weightfs.run(*words, code=None)
+        assert said.code in (1, 2) and 0 < len(said.err) < 4100, said.err[:300]
+        assert said.err.startswith("weightfs: ") and "..." in said.err
+    said = weightfs.run("cat", tiny, long, code=1).err
+    assert "tiny.gguf" in said
+
+
+def test_cat_names_the_model_whose_tensor_has_no_such_form(weightfs, tmp_path):
+    path = Gguf().tensor("a", "I32", (2,), bytes(8)).write(tmp_path / "m.gguf")
+    said = weightfs.run("cat", path, "a", "--as", "f32", code=1).err
+    assert f"{path}: tensor" in said and "no values" in said
+
+
+def test_set_takes_files_and_pipes_of_some_size(weightfs, tiny, tmp_path):
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "long").touch()
+    os.truncate(tmp_path / "long", (64 << 20) + 1)
+    for file in ("/dev/zero", tmp_path / "long"):
+        begin = time.monotonic()
+        said = weightfs.run(tiny, tmp_path / "mnt", "-o", f"set=a=@{file}", code=1).err
+        assert time.monotonic() - begin < 5 and str(64 << 20) in said and str(file) in said, said
+
+
+def test_a_log_that_is_a_pipe_is_refused_at_once(weightfs, tiny, tmp_path):
+    (tmp_path / "mnt").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    said = weightfs.run(tiny, tmp_path / "mnt", "-o", f"log={tmp_path / 'pipe'}", code=1, timeout=10).err
+    assert "pipe" in said and "regular file" in said
+
+
+@pytest.mark.parametrize("point", ["/", "/proc", "/proc/self/task", "/sys", "/sys/kernel", "/dev", "/dev/pts"])
+def test_directories_of_the_system_are_not_mounted_on(weightfs, tiny, point):
+    if os.path.isdir(point):
+        said = weightfs.run(tiny, point, code=1).err
+        assert "choose another" in said and "/" in said, said
+        assert not os.path.exists(os.path.join(point, "model.json"))
+
+
+def test_a_target_without_end_is_refused_at_once(weightfs, tiny, tmp_path):
+    (tmp_path / "map.json").write_text(json.dumps({"weightfs_map": 1, "rules": [{"regex": "(.*)", "to": "${1}" * 1_000_000}]}))
+    begin = time.monotonic()
+    said = weightfs.run("map", tiny, "--map", tmp_path / "map.json", code=1).err
+    assert time.monotonic() - begin < 5 and "map.json" in said and len(said) < 2000

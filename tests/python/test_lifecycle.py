@@ -448,3 +448,26 @@ def test_a_daemon_that_ends_leaves_the_next_mount_alone(mount, weightfs, tiny, t
     time.sleep(0.2)
     said = log.read_text()
     assert "Not Implemented" not in said and "Unmount failed" not in said, said
+
+
+def test_a_value_may_come_from_a_process(mount, weightfs, tiny):
+    point = mount.point()
+    script = '"$1" "$2" "$3" -o set=x.y=@<(printf "a\\nb")'
+    subprocess.run(["bash", "-c", script, "bash", weightfs.binary, tiny, point], env=weightfs.env, check=True, timeout=60)
+    assert (point / "metadata/x.y").read_bytes() == b"a\nb"
+
+
+def test_a_stopped_daemon_keeps_nobody_waiting(mount, weightfs, tiny):
+    mounted = mount(tiny)
+    os.kill(mounted.pid, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        said = weightfs.run("status", mounted.path, code=1, timeout=30).err
+        assert "does not answer" in said and time.monotonic() - begin < 15
+        said = weightfs.run(tiny, mounted.path, code=1, timeout=30).err
+        assert "does not answer" in said
+        weightfs.run("umount", "--lazy", mounted.path, timeout=30)
+        assert not is_mounted(mounted.path)
+    finally:
+        os.kill(mounted.pid, signal.SIGCONT)
+    wait_until(lambda: not alive(mounted.pid), what="the end of the daemon")

@@ -482,3 +482,15 @@ fn a_hundred_thousand_pairs_are_quick() {
     let index = StemIndex::build(count, stem).unwrap();
     assert_eq!(index.find(b"layer.77777.w", stem), Some(77_777));
 }
+
+#[test]
+fn a_target_that_repeats_what_it_took_ends_at_the_length_of_a_file_name() {
+    let map = rules(&format!(r#"{{"regex": "(.*)", "to": "{}"}}"#, "${1}".repeat(1000)));
+    let (code, _, text) = problem(&map, &["blk.0.attn_v.weight"]);
+    assert_eq!(code, Code::Target);
+    assert!(text.contains("more than 255 bytes") && text.len() < 400, "{text}");
+    // A name that is longer may be given to itself.
+    let long = "x".repeat(3000);
+    let map = rules(r#"{"regex": "(x)(.*)", "to": "${1}${2}"}"#);
+    assert_eq!(mapped(&map, &[&long]), [&*long]);
+}
