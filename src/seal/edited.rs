@@ -1,7 +1,10 @@
 //! Seals that somebody edited, with their hash made right again.
 #![allow(clippy::unwrap_used)]
 
+use super::crc_hex;
 use super::tests::Case;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 type Edit = (&'static str, &'static dyn Fn(&mut Value));
@@ -20,7 +23,22 @@ fn verify_tells_a_fault_of_the_seal_from_damage() {
     let edits: &[Edit] = &[
         ("\"file0\" has SHA-256", &|b| b["sources"][0]["sha256"] = "00".repeat(32).into()),
         ("\"file1\" has SHA-256", &|b| b["sources"][1]["sha256"] = "00".repeat(32).into()),
-        ("tensor \"t3\" has SHA-256", &|b| b["tensors"][3]["sha256"] = "00".repeat(32).into()),
+        // A sum of a table, and that of the whole with it.
+        ("tensor \"t3\": 4096 bytes at 5000 have checksum", &|b| {
+            let sums = &mut b["tensors"][3]["crcs"];
+            alter(sums, 0, "abcd");
+            let table = STANDARD.decode(sums.as_str().unwrap()).unwrap();
+            let mut whole = crc32fast::Hasher::new();
+            for (number, sum) in (0..).zip(table.as_chunks::<4>().0) {
+                let len = 4096.min(35_000 - 4096 * number);
+                let sum = u32::from_le_bytes(*sum);
+                whole.combine(&crc32fast::Hasher::new_with_initial_len(sum, len));
+            }
+            b["tensors"][3]["crc32"] = crc_hex(whole.finalize()).into();
+        }),
+        ("tensor \"t3\": 35000 bytes at 5000 have checksum", &|b| {
+            b["tensors"][3]["sha256"] = "00".repeat(32).into()
+        }),
     ];
     for (what, edit) in edits {
         let case = Case::new();

@@ -67,6 +67,8 @@ impl VerifyReport {
     }
 }
 
+/// What stands in the place of a checksum begins with, where there are no bytes.
+const UNREADABLE: &str = "unreadable: ";
 /// Bad ranges that are listed. Memory is bounded also when another file was put in place.
 const LISTED: usize = 100_000;
 
@@ -122,15 +124,15 @@ pub fn verify(
 #[derive(Clone, Default)]
 struct Findings {
     bad: u64,
-    /// The first header or tensor all of whose chunks fit, but not its SHA-256.
-    contradiction: Option<Bad>,
+    /// The first range whose bytes could be read.
+    first: Option<Bad>,
 }
 
 impl Findings {
     fn add(&mut self, bad: &Bad) {
         self.bad += 1;
-        if bad.chunk.is_none() && self.contradiction.is_none() {
-            self.contradiction = Some(bad.clone());
+        if self.first.is_none() && !bad.found.starts_with(UNREADABLE) {
+            self.first = Some(bad.clone());
         }
     }
 }
@@ -153,13 +155,15 @@ fn judge(
         (Err(e), _) => return Err(e.into()),
         (Ok(_), _) => return Ok(()),
     };
-    match &findings.contradiction {
+    match &findings.first {
         Some(bad) if found == sealed => Err(fault(format!(
-            "{} has SHA-256 {}, the seal says {}, and yet all of {:?} is as sealed",
+            "{}: {} bytes at {} have checksum {}, the seal says {}, and yet all of {:?} is as sealed",
             match bad.tensor.and_then(|index| model.tensors.get(index as usize)) {
                 Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
                 None => format!("the {}", bad.part.kind()),
             },
+            bad.len,
+            bad.offset,
             bad.found,
             bad.expected,
             file()
@@ -368,7 +372,7 @@ fn unreadable(
                 crc_hex(found)
             }
             Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
-            Err(e) => format!("unreadable: {e}"),
+            Err(e) => format!("{UNREADABLE}{e}"),
         };
         bad.push(chunk(grid, piece, tensor, within, expected[0], found));
     }
