@@ -233,6 +233,13 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
         SealError::Io { file, op, source } => {
             return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
         }
+        SealError::NotASeal { file, what } => {
+            let mut text = format!("{file}: not a weightfs seal: {what}\nremove it");
+            if cure != Cure::Force {
+                text.push_str(", or mount without it: -o seal=none");
+            }
+            return Failure::with(Exit::Seal, text);
+        }
         other => return other.into(),
     };
     let anew = "if the model is as it should be, make the seal anew: weightfs seal --force MODEL";
