@@ -27,6 +27,7 @@ pub struct Content<'a> {
 
 /// The part of a file that is not made in advance.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "made for each read: a box would be an allocation")]
 pub enum Body {
     /// Nothing.
     Empty,

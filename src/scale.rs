@@ -12,20 +12,23 @@
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Extent, Format, Model, Tensor};
 use crate::quant::Target;
+use panels::Panels;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 pub mod compute;
 mod fit;
 mod gguf;
 mod hints;
 mod names;
+pub mod panels;
 mod reason;
 mod safetensors;
 
 pub use compute::{Codes, Operation};
 pub use fit::{Dims, Grid, Spread};
-pub use hints::Hints;
+pub use hints::{Block, Family, Hints};
 pub use reason::Reason;
 
 /// How the weights of one kind and shape are decoded. Few differ in a model.
@@ -64,6 +67,8 @@ pub enum Second {
     ZeroBytes,
     /// As the codes of compressed-tensors, but packed along the rows: for each group.
     ZeroBits(u8),
+    /// The product is divided by 127, as a product with the nearest F32. No tensor.
+    Over127,
     /// Added to the product; lies as the scales do.
     Offset(DType),
 }
@@ -126,6 +131,7 @@ pub struct Scales {
     methods: Vec<Method>,
     /// A companion and its weight, by companion.
     companions: Vec<(u32, u32)>,
+    panels: Arc<Panels>,
     /// What the configuration says where it contradicts the tensors.
     told: Option<String>,
 }
@@ -153,15 +159,18 @@ pub struct Weight<'a> {
     pub scale: &'a Tensor,
     /// The second tensor.
     pub second: Option<&'a Tensor>,
+    panels: &'a Arc<Panels>,
 }
 
 impl Scales {
     /// Finds the weights of `model`. `read` is asked for tensors of a few bytes only.
     pub fn build(model: &Model, hints: &Hints, read: ReadTensor<'_>) -> Scales {
         let mut scales = Scales::default();
-        let find: &dyn Fn(&names::Names<'_>, u32) -> Option<Finding> = match model.format {
-            Format::Gguf => &|names, i| gguf::recognise(names, i),
-            Format::Safetensors => &|names, i| safetensors::recognise(names, hints, read, i),
+        let find: &dyn Fn(&names::Names<'_>, usize) -> Option<Finding> = match model.format {
+            Format::Gguf => &|names, place| gguf::recognise(names, names.at(place)),
+            Format::Safetensors => {
+                &|names, place| safetensors::recognise(names, hints, read, place)
+            }
         };
         let candidate = match model.format {
             Format::Gguf => gguf::is_candidate,
@@ -172,13 +181,13 @@ impl Scales {
         }
         let names = names::Names::new(model);
         let mut ids = HashMap::new();
-        for (i, tensor) in model.tensors.iter().enumerate() {
+        for place in 0..names.len() {
+            let i = names.at(place);
+            let tensor = names.tensor(i);
             if !candidate(tensor) || tensor.elements() == 0 {
                 continue;
             }
-            // A model has at most 2^20 tensors.
-            let i = i as u32;
-            let verdict = match find(&names, i) {
+            let verdict = match find(&names, place) {
                 None => continue,
                 Some(Finding::Unscaled(reason)) => Verdict::Unscaled(reason),
                 Some(Finding::Hidden(reason)) => Verdict::Hidden(reason),
@@ -194,6 +203,7 @@ impl Scales {
             };
             scales.verdicts.push((i, verdict));
         }
+        scales.verdicts.sort_unstable_by_key(|v| v.0);
         scales.companions.sort_unstable();
         scales.told = hints.said().map(str::to_owned);
         scales
@@ -211,11 +221,13 @@ impl Scales {
             Verdict::Hidden(reason) => Known::Hidden(reason),
             Verdict::Scaled { method, scale, second } => {
                 let method = &self.methods[method as usize];
-                let second = (method.second != Second::None).then_some(second);
+                let alone = matches!(method.second, Second::None | Second::Over127);
+                let second = (!alone).then_some(second);
                 Known::Scaled(Weight {
                     method,
                     scale: &model.tensors[scale as usize],
                     second: second.map(|i| &model.tensors[i as usize]),
+                    panels: &self.panels,
                 })
             }
         })
@@ -319,7 +331,7 @@ impl Method {
 }
 
 /// A weight, or a part of one, on its way to be shown in a float type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Scaled {
     /// How it is decoded.
     pub method: Method,
@@ -337,6 +349,8 @@ pub struct Scaled {
     pub elements: u64,
     /// The type shown.
     pub to: Target,
+    /// What is kept of weights that are shown transposed.
+    pub panels: Option<Arc<Panels>>,
 }
 
 impl Scaled {
@@ -377,6 +391,7 @@ impl Scaled {
             first,
             elements,
             to,
+            panels: Some(Arc::clone(weight.panels)),
         })
     }
 
@@ -406,6 +421,7 @@ impl Scaled {
             first: (part.offset - stored.extent.offset) / bytes * values,
             elements: part.len / bytes * values,
             to,
+            panels: None,
         })
     }
 }

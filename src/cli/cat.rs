@@ -80,12 +80,19 @@ fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>> {
     let all = || (0..opened.catalog.len(model)).map(|i| opened.catalog.get(model, i));
     let file = wanted.strip_prefix(b"tensors/").unwrap_or(wanted);
     let stem = file.strip_suffix(b".bin").unwrap_or(file);
-    all().find(|tensor| tensor.name == wanted).or_else(|| {
-        all().find(|tensor| {
-            let own = file_stem(tensor.name, document::LONGEST_SUFFIX);
-            *own == *stem || *own == *file
+    all()
+        .find(|tensor| tensor.name == wanted)
+        .or_else(|| {
+            all().find(|tensor| {
+                let own = file_stem(tensor.name, document::LONGEST_SUFFIX);
+                *own == *stem || *own == *file
+            })
         })
-    })
+        .or_else(|| {
+            // A decoded weight may be called otherwise than its codes.
+            let shown = Repr::Float(Target::F32);
+            all().find(|tensor| *view::name(opened.stock(), tensor, shown) == *wanted)
+        })
 }
 
 fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Error {

@@ -4,10 +4,12 @@
 //! all: where that fails, the request is halved until what is good in front of the failure
 //! has been served, so damage is met by exactly the values that depend on it.
 
+mod transposed;
+
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Extent};
 use crate::quant::{self, Target};
-use crate::scale::compute::{Factors, apply};
+use crate::scale::compute::{Factors, apply, apply_groups};
 use crate::scale::{Codes, Dims, Grid, Operation, Scaled, Second};
 use crate::store::{ReadFailure, Store, StoreError};
 use std::cell::RefCell;
@@ -17,8 +19,6 @@ use std::ops::Range;
 const PIECE: u64 = 2048;
 /// Scales that a request of any length may read at once.
 const SCALES: u64 = 1 << 16;
-/// Bytes of codes that are looked at together where rows are shown as columns.
-const PANEL: u64 = 256 << 10;
 
 thread_local! {
     /// Bytes of one request on their way.
@@ -41,6 +41,7 @@ struct Numbers {
     raw: Vec<u8>,
     values: Vec<u8>,
     first: u64,
+    count: usize,
 }
 
 /// Fills `out` with the bytes of `scaled` from `from` on.
@@ -50,13 +51,15 @@ pub(super) fn read(
     from: u64,
     out: &mut [u8],
 ) -> Result<(), ReadFailure> {
-    WORK.with_borrow_mut(|work| Reader { store, scaled, work }.span(from, out))
+    WORK.with_borrow_mut(|work| Reader { store, scaled, work, keeps_panels: true }.span(from, out))
 }
 
 struct Reader<'a> {
     store: &'a Store,
     scaled: &'a Scaled,
     work: &'a mut Work,
+    /// Panels of a transposed weight: not in a request that has met damage.
+    keeps_panels: bool,
 }
 
 impl Reader<'_> {
@@ -96,7 +99,7 @@ impl Reader<'_> {
     /// Values in the order of the codes.
     fn rows(&mut self, values: Range<u64>, from: u64, out: &mut [u8]) -> Result<(), Obstacle> {
         let Scaled { method, codes, to, first, .. } = *self.scaled;
-        let Dims { rows, columns, .. } = method.dims;
+        let columns = method.dims.columns;
         let place = Place::new(method.codes, columns, method.row_bytes);
         let last = values.end - 1;
         let window = Window {
@@ -133,20 +136,10 @@ impl Reader<'_> {
             let (mut row, mut column) = (at / columns, at % columns);
             let mut rest = piece.as_chunks_mut::<4>().0;
             while !rest.is_empty() {
-                let block = method.grid.column_block.min(columns);
-                let run = (block - column % block).min(columns - column).min(rest.len() as u64);
+                let run = (columns - column).min(rest.len() as u64);
                 let (now, after) = rest.split_at_mut(run as usize);
-                let (plane, line) = (row / rows, row % rows);
-                apply(
-                    method.second,
-                    factors(self.scaled, scales, second, plane, line, column),
-                    now,
-                );
-                column += run;
-                if column == columns {
-                    (row, column) = (row + 1, 0);
-                }
-                rest = after;
+                scale_row(self.scaled, scales, second, row, column, now);
+                (row, column, rest) = (row + 1, 0, after);
             }
 
             let before = (at - first) * size;
@@ -156,73 +149,6 @@ impl Reader<'_> {
             done += wanted;
             at = end;
         }
-        Ok(())
-    }
-
-    /// Values where each plane is shown transposed.
-    fn columns(&mut self, values: Range<u64>, from: u64, out: &mut [u8]) -> Result<(), Obstacle> {
-        let Scaled { method, codes, to, first, .. } = *self.scaled;
-        let Dims { rows, columns, .. } = method.dims;
-        // As it is shown: planes of `columns` rows with `rows` values each.
-        let (start, last) = (values.start, values.end - 1);
-        let plane = start / (rows * columns);
-        if last / (rows * columns) != plane {
-            return Err(Obstacle::Wide((plane + 1) * rows * columns - first));
-        }
-        let base = plane * rows * columns;
-        let shown = (start - base) / rows..(last - base) / rows + 1;
-        let stored = if shown.end - shown.start == 1 {
-            (start - base) % rows..(last - base) % rows + 1
-        } else {
-            0..rows
-        };
-        let place = Place::new(method.codes, columns, method.row_bytes);
-        let (unit, unit_bytes) = (place.unit_values, place.unit_bytes);
-        let units = shown.start / unit..shown.end.div_ceil(unit);
-        let count = (values.end - values.start) as usize;
-        grow(&mut self.work.column, count * 4);
-        grow(&mut self.work.values, ((units.end - units.start) * unit) as usize * 4);
-        let step = (PANEL / method.row_bytes.max(1)).max(1);
-        let mut row = stored.start;
-        while row < stored.end {
-            let end = stored.end.min(row + step);
-            let global = plane * rows;
-            let window = Window { rows: global + row..global + end, columns: shown.clone() };
-            self.scales(&window, u64::MAX)?;
-            let begin = (global + row) * method.row_bytes + units.start * unit_bytes;
-            let length = ((end - 1 - row) * method.row_bytes
-                + (units.end - units.start) * unit_bytes) as usize;
-            let Work { codes: buffer, scales, second, values, column } = &mut *self.work;
-            grow(buffer, length);
-            self.store.read(codes, begin, &mut buffer[..length])?;
-            let places = column.as_chunks_mut::<4>().0;
-            for line in row..end {
-                let at = ((line - row) * method.row_bytes) as usize;
-                let bytes = &buffer[at..at + ((units.end - units.start) * unit_bytes) as usize];
-                let decoded = &mut values[..((units.end - units.start) * unit) as usize * 4];
-                method.codes.decode(bytes, decoded);
-                let lead = (shown.start - units.start * unit) as usize * 4;
-                let mut rest = decoded[lead..].as_chunks_mut::<4>().0;
-                let mut k = shown.start;
-                while k < shown.end {
-                    let block = method.grid.column_block.min(columns);
-                    let run = (block - k % block).min(shown.end - k);
-                    let (now, after) = rest.split_at_mut(run as usize);
-                    apply(method.second, factors(self.scaled, scales, second, plane, line, k), now);
-                    for (i, value) in (k..).zip(now.iter()) {
-                        let index = base + i * rows + line;
-                        if (start..=last).contains(&index) {
-                            places[(index - start) as usize] = *value;
-                        }
-                    }
-                    k += run;
-                    rest = after;
-                }
-            }
-            row = end;
-        }
-        let skip = from - (start - first) * to.size() as u64;
-        narrow(&self.work.column[..count * 4], to, skip, out);
         Ok(())
     }
 
@@ -247,10 +173,12 @@ impl Reader<'_> {
         }
         let Some(extent) = second else { return Ok(()) };
         match method.second {
-            Second::None | Second::Offset(_) => {}
-            Second::Global(_, grid) => {
-                let wanted = window.numbers(&grid, method.dims);
+            Second::None | Second::Over127 | Second::Offset(_) => {}
+            Second::Global(operation, over) => {
+                let wanted = window.numbers(&over, method.dims);
                 numbers.read(self.store, extent, DType::F32, order, wanted)?;
+                let in_plane = method.grid.per_plane * method.grid.columns;
+                scales.combine(operation, &over, in_plane, numbers);
             }
             Second::ZeroBytes => {
                 numbers.read(self.store, extent, DType::I8, order, lines.clone())?;
@@ -359,6 +287,7 @@ impl Numbers {
         if order == ByteOrder::Big {
             raw.chunks_exact_mut(size as usize).for_each(<[u8]>::reverse);
         }
+        self.count = count;
         grow(&mut self.values, count * 4);
         if let Some(codes) = Codes::of(dtype) {
             codes.decode(raw, &mut self.values[..count * 4]);
@@ -385,50 +314,87 @@ impl Numbers {
         store.read(extent, bytes.start, &mut self.raw[..length])
     }
 
+    /// Combines each number with that of its plane, which has `in_plane` of them.
+    fn combine(&mut self, operation: Operation, over: &Grid, in_plane: u64, globals: &Numbers) {
+        let end = self.first + self.count as u64;
+        let mut from = self.first;
+        let mut rest = self.values[..self.count * 4].as_chunks_mut::<4>().0;
+        while from < end {
+            let plane = from / in_plane;
+            let take =
+                if over.per_plane == 0 { end } else { end.min((plane + 1) * in_plane) } - from;
+            let global = globals.at(over.row(plane, 0));
+            let (now, after) = rest.split_at_mut(take as usize);
+            for scale in now {
+                *scale = operation.combine(f32::from_le_bytes(*scale), global).to_le_bytes();
+            }
+            (from, rest) = (from + take, after);
+        }
+    }
+
     fn at(&self, index: u64) -> f32 {
         let at = (index - self.first) as usize;
         f32::from_le_bytes(self.values.as_chunks::<4>().0[at])
     }
 }
 
-/// What the values of a run are turned with.
-#[inline]
-fn factors(
+/// Turns `values`, which lie in one row from `column` on; `line` is its number over all planes.
+fn scale_row(
     scaled: &Scaled,
     scales: &Numbers,
     second: &Numbers,
-    plane: u64,
-    row: u64,
+    line: u64,
     column: u64,
-) -> Factors {
+    values: &mut [[u8; 4]],
+) {
     let method = &scaled.method;
-    let mut factors = Factors { zero: 0.0, scale: 1.0, offset: 0.0 };
     if method.scale.is_none() {
-        return factors;
+        return;
     }
-    let grid = &method.grid;
-    let group = column / grid.column_block;
-    let index = grid.row(plane, row) * grid.columns + group;
-    factors.scale = scales.at(index);
-    match method.second {
-        Second::None => {}
-        Second::Global(operation, over) => {
-            let global = second.at(over.row(plane, row) * over.columns);
-            factors.scale = Operation::combine(operation, factors.scale, global);
-        }
-        Second::ZeroBytes => factors.zero = second.at(plane * method.dims.rows + row),
-        Second::ZeroBits(bits) => {
-            let bits = u64::from(bits);
-            let word = row * bits / 32 - second.first;
-            let at = (word * grid.columns + group) as usize;
-            let word = u32::from_le_bytes(second.raw.as_chunks::<4>().0[at]);
-            let code = word >> (row * bits % 32) & ((1 << bits) - 1);
-            // At most 8 bits.
-            factors.zero = code as f32 - (1u32 << (bits - 1)) as f32;
-        }
-        Second::Offset(_) => factors.offset = second.at(index),
+    let (grid, rows) = (&method.grid, method.dims.rows);
+    let (plane, row) = (line / rows, line % rows);
+    let block = grid.column_block.min(method.dims.columns);
+    let number = grid.row(plane, row) * grid.columns + column / block;
+    let mut at = (number - scales.first) as usize;
+    let all = scales.values.as_chunks::<4>().0;
+    let mut rest = values;
+    let plain = matches!(method.second, Second::None | Second::Global(..));
+    if plain && column.is_multiple_of(block) {
+        // The usual groups, with a length that the compiler knows.
+        let done = match block {
+            16 => apply_groups::<16>(&all[at..], rest),
+            32 => apply_groups::<32>(&all[at..], rest),
+            _ => 0,
+        };
+        at += done / block as usize;
+        rest = &mut rest[done..];
     }
-    factors
+    let mut place = (column % block) as usize;
+    let mut group = column / block;
+    while !rest.is_empty() {
+        let run = (block as usize - place).min(rest.len());
+        let (now, after) = rest.split_at_mut(run);
+        let mut factors = Factors { zero: 0.0, scale: f32::from_le_bytes(all[at]), offset: 0.0 };
+        match method.second {
+            Second::None | Second::Global(..) | Second::Over127 => {}
+            Second::ZeroBytes => factors.zero = second.at(line),
+            Second::ZeroBits(bits) => factors.zero = zero_point(grid, bits, second, row, group),
+            Second::Offset(_) => factors.offset = second.at(at as u64 + scales.first),
+        }
+        apply(method.second, factors, now);
+        (at, group, place, rest) = (at + 1, group + 1, 0, after);
+    }
+}
+
+/// The zero point of a row's group, out of its column of codes.
+fn zero_point(grid: &Grid, bits: u8, second: &Numbers, row: u64, group: u64) -> f32 {
+    let bits = u64::from(bits);
+    let word = row * bits / 32 - second.first;
+    let at = (word * grid.columns + group) as usize;
+    let word = u32::from_le_bytes(second.raw.as_chunks::<4>().0[at]);
+    let code = word >> (row * bits % 32) & ((1 << bits) - 1);
+    // At most 8 bits.
+    code as f32 - (1u32 << (bits - 1)) as f32
 }
 
 /// Rounds `values` and writes the bytes from `skip` on.

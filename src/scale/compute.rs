@@ -120,6 +120,12 @@ pub fn apply(second: Second, factors: Factors, values: &mut [[u8; 4]]) {
                 *value = ((f32::from_le_bytes(*value) - zero) * scale).to_le_bytes();
             }
         }
+        Second::Over127 => {
+            for value in values {
+                let product = f32::from_le_bytes(*value) * scale;
+                *value = (product * (1.0 / 127.0)).to_le_bytes();
+            }
+        }
         Second::Offset(_) => {
             for value in values {
                 let product = f32::from_le_bytes(*value) * scale;
@@ -127,6 +133,18 @@ pub fn apply(second: Second, factors: Factors, values: &mut [[u8; 4]]) {
             }
         }
     }
+}
+
+/// Multiplies each whole group of `N` values with its scale; returns how many values that were.
+pub fn apply_groups<const N: usize>(scales: &[[u8; 4]], values: &mut [[u8; 4]]) -> usize {
+    let groups = values.as_chunks_mut::<N>().0;
+    for (group, scale) in groups.iter_mut().zip(scales) {
+        let scale = f32::from_le_bytes(*scale);
+        for value in group {
+            *value = (f32::from_le_bytes(*value) * scale).to_le_bytes();
+        }
+    }
+    groups.len() * N
 }
 
 #[cfg(test)]

@@ -21,10 +21,26 @@ pub enum Family {
 /// The parts of `config.json` and `hf_quant_config.json` that matter.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    quantization: Option<Json>,
-    algorithm: Option<String>,
-    mlx: Option<Json>,
+    method: Option<String>,
     experts: Option<String>,
+    exponents: bool,
+    block: Block,
+    bits: Option<u64>,
+    group: Option<u64>,
+    allowed: Option<Vec<Family>>,
+    said: Option<String>,
+    mlx: Option<Json>,
+}
+
+/// Sizes of blocks that a configuration names.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Block {
+    #[default]
+    Untold,
+    Given([u64; 2]),
+    /// It says that there are none, or nothing that makes sense.
+    Denied,
 }
 
 impl Hints {
@@ -37,35 +53,44 @@ impl Hints {
                 .flatten()
                 .find_map(|c| c.get(key))
                 .filter(|q| q.is_object())
-                .cloned()
         };
         let quantization = inside("quantization_config");
         let beside = hf_quant_config.and_then(|c| c.get("quantization"));
-        let algorithm = quantization
-            .as_ref()
-            .and_then(|q| text(q, "quant_algo"))
-            .or_else(|| beside.and_then(|q| text(q, "quant_algo")));
-        let mlx = inside("quantization")
-            .or_else(|| quantization.clone())
-            .filter(|q| q.get("group_size").is_some());
+        let of = |key: &str| quantization.and_then(|q| text(q, key));
+        let algorithm = of("quant_algo").or_else(|| beside.and_then(|q| text(q, "quant_algo")));
+        let groups: Vec<&Json> = quantization
+            .and_then(|q| q.get("config_groups"))
+            .and_then(Json::as_object)
+            .map(|groups| groups.values().collect())
+            .unwrap_or_default();
+        let mut formats: Vec<&str> =
+            groups.iter().filter_map(|g| g.get("format")?.as_str()).collect();
+        formats.extend(quantization.and_then(|q| q.get("format")?.as_str()));
+        let method = of("quant_method");
         Hints {
             experts: config.and_then(|c| text(c, "expert_dtype")),
-            quantization,
-            algorithm,
-            mlx,
+            exponents: of("scale_fmt").as_deref() == Some("ue8m0"),
+            block: block(quantization, &groups),
+            bits: common(&groups, "num_bits"),
+            group: common(&groups, "group_size"),
+            allowed: allowed(algorithm.as_deref(), &formats),
+            said: algorithm.or_else(|| of("format")).or_else(|| method.clone()),
+            mlx: inside("quantization")
+                .or(quantization)
+                .filter(|q| q.get("group_size").is_some())
+                .cloned(),
+            method,
         }
-    }
-
-    /// The method it names.
-    pub fn method(&self) -> Option<&str> {
-        self.quantization.as_ref()?.get("quant_method")?.as_str()
     }
 
     /// The most telling word in it, for a message.
     pub fn said(&self) -> Option<&str> {
-        let quantization = self.quantization.as_ref();
-        let format = || quantization?.get("format")?.as_str();
-        self.algorithm.as_deref().or_else(format).or_else(|| self.method())
+        self.said.as_deref()
+    }
+
+    /// The method it names.
+    pub fn method(&self) -> Option<&str> {
+        self.method.as_deref()
     }
 
     /// Type of the experts, where it is told (DeepSeek-V4).
@@ -75,37 +100,22 @@ impl Hints {
 
     /// Whether bytes without a type of their own are exponents when they are scales.
     pub fn byte_scales_are_exponents(&self) -> bool {
-        self.quantization.as_ref().and_then(|q| text(q, "scale_fmt")).as_deref() == Some("ue8m0")
+        self.exponents
     }
 
-    /// The block it names: `Err` when it says that there are no blocks.
-    pub fn block(&self) -> Result<Option<[u64; 2]>, ()> {
-        let Some(quantization) = &self.quantization else { return Ok(None) };
-        match quantization.get("weight_block_size") {
-            None => {}
-            Some(Json::Null) => return Err(()),
-            Some(size) => return pair(size).map(Some).ok_or(()),
-        }
-        let mut blocks = self.weights().filter_map(|w| w.get("block_structure").and_then(pair));
-        let first = blocks.next();
-        Ok(first.filter(|first| blocks.all(|b| b == *first)))
+    /// The block it names.
+    pub fn block(&self) -> Block {
+        self.block
     }
 
-    /// The only value of a number that all groups of compressed-tensors give for `key`.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        let mut numbers = self.weights().map(|w| w.get(key).and_then(Json::as_u64));
-        let first = numbers.next()?;
-        first.filter(|_| numbers.all(|n| n == first))
+    /// Bits of a code, when all groups of compressed-tensors say the same.
+    pub fn bits(&self) -> Option<u64> {
+        self.bits
     }
 
-    /// `weights` of each group of compressed-tensors.
-    fn weights(&self) -> impl Iterator<Item = &Json> {
-        self.groups().filter_map(|group| group.get("weights"))
-    }
-
-    fn groups(&self) -> impl Iterator<Item = &Json> {
-        let groups = self.quantization.as_ref().and_then(|q| q.get("config_groups"));
-        groups.and_then(Json::as_object).into_iter().flat_map(|groups| groups.values())
+    /// Codes for one scale, when all groups of compressed-tensors say the same.
+    pub fn group(&self) -> Option<u64> {
+        self.group
     }
 
     /// MLX: group size, bits and mode of the module `path`, of which some have their own.
@@ -117,24 +127,45 @@ impl Hints {
         Some((own.get("group_size")?.as_u64()?, own.get("bits")?.as_u64()?, mode))
     }
 
-    /// What it says when that is something else than `family`.
-    pub fn denies(&self, family: Family) -> Option<&str> {
-        if let Some(algorithm) = &self.algorithm {
-            if algorithm.ends_with("_AWQ") || algorithm.ends_with("_SVD") {
-                return Some(algorithm);
-            }
-            if let Some(told) = told_by_algorithm(algorithm)
-                && !told.contains(&family)
-            {
-                return Some(algorithm);
-            }
-        }
-        let own = self.quantization.as_ref().and_then(|q| q.get("format"));
-        let formats = own.into_iter().chain(self.groups().filter_map(|g| g.get("format")));
-        let mut formats = formats.filter_map(Json::as_str).peekable();
-        let first = *formats.peek()?;
-        formats.all(|f| !told_by_format(f).is_none_or(|t| t.contains(&family))).then_some(first)
+    /// Whether it says something else than `family`.
+    pub fn denies(&self, family: Family) -> bool {
+        self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&family))
     }
+}
+
+fn block(quantization: Option<&Json>, groups: &[&Json]) -> Block {
+    match quantization.and_then(|q| q.get("weight_block_size")) {
+        None => {}
+        Some(size) => return pair(size).map_or(Block::Denied, Block::Given),
+    }
+    let blocks = groups.iter().filter_map(|g| g.get("weights")?.get("block_structure"));
+    let mut blocks = blocks.filter_map(pair);
+    match blocks.next() {
+        Some(first) if blocks.all(|b| b == first) => Block::Given(first),
+        _ => Block::Untold,
+    }
+}
+
+/// The only number that the weights of all groups have under `key`.
+fn common(groups: &[&Json], key: &str) -> Option<u64> {
+    let mut numbers = groups.iter().map(|g| g.get("weights")?.get(key)?.as_u64());
+    let first = numbers.next()?;
+    first.filter(|_| numbers.all(|n| n == first))
+}
+
+/// The families that there can be; `None` when all can.
+fn allowed(algorithm: Option<&str>, formats: &[&str]) -> Option<Vec<Family>> {
+    if let Some(algorithm) = algorithm {
+        if algorithm.ends_with("_AWQ") || algorithm.ends_with("_SVD") {
+            // What is stored is no drop-in for the weight.
+            return Some(Vec::new());
+        }
+        if let Some(told) = told_by_algorithm(algorithm) {
+            return Some(told.to_vec());
+        }
+    }
+    let told: Option<Vec<&[Family]>> = formats.iter().map(|f| told_by_format(f)).collect();
+    told.filter(|told| !told.is_empty()).map(|told| told.concat())
 }
 
 fn text(json: &Json, key: &str) -> Option<String> {
@@ -188,24 +219,25 @@ mod tests {
 
     #[test]
     fn blocks_are_given_denied_or_not_told() {
-        assert_eq!(hints(json!({"weight_block_size": [128, 64]})).block(), Ok(Some([128, 64])));
-        assert_eq!(hints(json!({"weight_block_size": null})).block(), Err(()));
-        assert_eq!(hints(json!({"weight_block_size": [0, 64]})).block(), Err(()));
-        assert_eq!(hints(json!({"quant_method": "fp8"})).block(), Ok(None));
-        assert_eq!(Hints::default().block(), Ok(None));
+        let of = |quantization| hints(quantization).block();
+        assert_eq!(of(json!({"weight_block_size": [128, 64]})), Block::Given([128, 64]));
+        assert_eq!(of(json!({"weight_block_size": null})), Block::Denied);
+        assert_eq!(of(json!({"weight_block_size": [0, 64]})), Block::Denied);
+        assert_eq!(of(json!({"quant_method": "fp8"})), Block::Untold);
+        assert_eq!(Hints::default().block(), Block::Untold);
         let nested = json!({"text_config": {"quantization_config": {"weight_block_size": [8, 8]}}});
-        assert_eq!(Hints::new(Some(&nested), None).block(), Ok(Some([8, 8])));
+        assert_eq!(Hints::new(Some(&nested), None).block(), Block::Given([8, 8]));
     }
 
     #[test]
     fn another_format_is_denied_and_mixed_ones_are_not() {
         let one = hints(json!({"format": "nvfp4-pack-quantized"}));
-        assert_eq!(one.denies(Family::Nvfp4), None);
-        assert_eq!(one.denies(Family::Mxfp4), Some("nvfp4-pack-quantized"));
+        assert!(!one.denies(Family::Nvfp4) && one.denies(Family::Mxfp4));
+        assert_eq!(one.said(), Some("nvfp4-pack-quantized"));
         let mixed = json!({"format": "mixed-precision", "config_groups": {"a": {"format": "float-quantized"}}});
-        assert_eq!(hints(mixed).denies(Family::Nvfp4), None);
+        assert!(!hints(mixed).denies(Family::Nvfp4));
         let beside = json!({"quantization": {"quant_algo": "NVFP4_AWQ"}});
-        assert_eq!(Hints::new(None, Some(&beside)).denies(Family::Nvfp4), Some("NVFP4_AWQ"));
+        assert!(Hints::new(None, Some(&beside)).denies(Family::Nvfp4));
     }
 
     #[test]
@@ -214,8 +246,8 @@ mod tests {
             json!({"config_groups": {
                 "a": {"weights": {"num_bits": bits[0]}}, "b": {"weights": {"num_bits": bits[1]}}}})
         };
-        assert_eq!(hints(groups([4, 4])).number("num_bits"), Some(4));
-        assert_eq!(hints(groups([4, 8])).number("num_bits"), None);
+        assert_eq!(hints(groups([4, 4])).bits(), Some(4));
+        assert_eq!(hints(groups([4, 8])).bits(), None);
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! the type and the shape that the convention says.
 
 use super::fit::Spread;
-use super::hints::Family;
+use super::hints::{Block, Family};
 use super::names::Names;
 use super::{
     Codes, Dims, Finding, Grid, Hints, Method, ReadTensor, Reason, Recipe, Reshape, Second, fit,
 };
 use crate::dtype::DType;
 use crate::model::Tensor;
+use std::ops::Range;
 
 mod bytes;
 mod named;
@@ -21,6 +22,9 @@ mod words;
 /// Scales of activations: they go where the weight that they belong to is decoded.
 const ACTIVATIONS: [&str; 5] =
     ["input_scale", "input_global_scale", "activation_scale", "scale_input", "qscale_act"];
+
+/// What ComfyUI's own formats are called.
+const COMFY: &str = "ComfyUI";
 
 /// Types whose values are a number by themselves, 8 bits wide.
 pub(super) const fn is_fp8(dtype: DType) -> bool {
@@ -37,10 +41,11 @@ pub(super) fn recognise(
     names: &Names<'_>,
     hints: &Hints,
     read: ReadTensor<'_>,
-    index: u32,
+    place: usize,
 ) -> Option<Finding> {
-    let tensor = names.tensor(index);
-    let site = |stem| Site { names, hints, read, tensor, stem };
+    let tensor = names.tensor(names.at(place));
+    let site =
+        |stem| Site { names, hints, read, tensor, stem, place, near: names.around(place, stem) };
     let name = &*tensor.name;
     if let Some(stem) = module(name, b"weight_packed") {
         return packed::recognise(&site(stem));
@@ -58,10 +63,8 @@ pub(super) fn recognise(
             _ => None,
         };
     }
-    if let Some(finding) = bytes::gpt_oss(&site(name)) {
-        return Some(finding);
-    }
-    if let Some(finding) = named::recognise(&site(name)) {
+    let whole = site(name);
+    if let Some(finding) = bytes::gpt_oss(&whole).or_else(|| named::recognise(&whole)) {
         return Some(finding);
     }
     if !is_fp8(tensor.dtype) || is_scale(name) {
@@ -70,8 +73,7 @@ pub(super) fn recognise(
     let fused = module(name, b"gate_up_proj").or_else(|| module(name, b"down_proj")).is_some();
     if fused && tensor.shape.len() == 3 {
         let suffixes = ["_scale_inv", "_scale"];
-        let site = site(name);
-        return Some(site.plain("fp8", Codes::Float(tensor.dtype), &suffixes));
+        return Some(whole.plain("fp8", Codes::Float(tensor.dtype), &suffixes));
     }
     Some(Finding::Unscaled(Reason::NoScale))
 }
@@ -96,12 +98,16 @@ struct Site<'a> {
     tensor: &'a Tensor,
     /// The name before the part that says what it is.
     stem: &'a [u8],
+    /// Where it is in the order of names.
+    place: usize,
+    /// Where the names are that begin with the stem.
+    near: Range<usize>,
 }
 
 impl<'a> Site<'a> {
     /// The tensor beside this one whose name ends with `end`.
     fn mate(&self, end: &str) -> Option<u32> {
-        self.names.find(self.stem, end)
+        self.names.among(&self.near, self.stem.len(), end)
     }
 
     fn get(&self, index: u32) -> &'a Tensor {
@@ -115,6 +121,11 @@ impl<'a> Site<'a> {
 
     fn shape(&self) -> &'a [u64] {
         &self.tensor.shape
+    }
+
+    /// Whether it, or the whole file, has a mark of ComfyUI.
+    fn is_comfy(&self) -> bool {
+        self.names.marked || self.mate("comfy_quant").is_some()
     }
 
     fn fp8(&self) -> Finding {
@@ -143,17 +154,57 @@ impl<'a> Site<'a> {
         if self.mate("weight_scales").is_some() {
             return Some(Finding::Hidden(Reason::Named("EETQ")));
         }
-        if self.mate("SCB").is_some() {
-            return Some(Finding::Unscaled(Reason::Named("bitsandbytes 8-bit")));
+        if let Some(scale) = self.mate("SCB") {
+            return Some(self.bitsandbytes(scale));
         }
         let suffixes = ["weight_scale_inv", "weight_scale", "scale_weight", "scale"];
         self.any(&suffixes)?;
-        if let Some(other) =
-            self.any(&["comfy_quant", "weight_scale_2", "weight_global_scale", "pre_quant_scale"])
+        if self.is_comfy() {
+            // Its values may be rotated.
+            return Some(Finding::Unscaled(Reason::Named(COMFY)));
+        }
+        if let Some(other) = self.any(&["weight_scale_2", "weight_global_scale", "pre_quant_scale"])
         {
             return Some(Finding::Unscaled(Reason::Beside(other)));
         }
         Some(self.plain("int8", Codes::Int8, &suffixes))
+    }
+
+    /// bitsandbytes 8-bit: `scale` is the greatest magnitude of each row.
+    fn bitsandbytes(&self, scale: u32) -> Finding {
+        const ROW: u8 = 0;
+        let rows = self.get(scale);
+        let mut order = [u8::MAX];
+        let format = self.mate("weight_format").filter(|&i| {
+            let format = self.get(i);
+            format.dtype == DType::U8 && format.elements() == 1 && (self.read)(format, &mut order)
+        });
+        // Other orders of the codes are those of some processors.
+        let Some(format) = format.filter(|_| order == [ROW]) else {
+            return Finding::Unscaled(Reason::Named("bitsandbytes 8-bit"));
+        };
+        let [count, columns] = *self.shape() else {
+            return Finding::Unscaled(Reason::Shape(scale));
+        };
+        if rows.dtype != DType::F32 {
+            return Finding::Unscaled(Reason::Type(scale));
+        }
+        if *rows.shape != [count] {
+            return Finding::Unscaled(Reason::Shape(scale));
+        }
+        let method = Method {
+            convention: "int8-bitsandbytes",
+            codes: Codes::Int8,
+            row_bytes: columns,
+            dims: Dims::of(self.shape()),
+            transposed: false,
+            grid: Grid::groups(count, 1, columns),
+            scale: Some(DType::F32),
+            second: Second::Over127,
+            rename: ("", ""),
+            shape: Reshape::Same,
+        };
+        Finding::Scaled(self.recipe(method, scale, None, vec![format]))
     }
 
     /// Codes that are one number each, times a scale called by one of `suffixes`.
@@ -184,10 +235,11 @@ impl<'a> Site<'a> {
         let (grid, convention) = if mx {
             (Grid::groups(dims.rows, dims.columns / 32, 32), "mxfp8")
         } else {
-            let given = self.hints.block();
-            let fitting = fit::fit(self.shape(), &values.shape, given.unwrap_or(None));
+            let told = self.hints.block();
+            let given = if let Block::Given(block) = told { Some(block) } else { None };
+            let fitting = fit::fit(self.shape(), &values.shape, given);
             let grid = fitting.ok_or(Reason::Shape(scale))?;
-            if given.is_err() && matches!(grid.spread, Spread::Group | Spread::Block) {
+            if told == Block::Denied && matches!(grid.spread, Spread::Group | Spread::Block) {
                 return Err(Reason::Told);
             }
             (grid, named_after(kind, grid.spread))
@@ -197,15 +249,12 @@ impl<'a> Site<'a> {
             (_, Codes::Int8) => Family::Int8,
             _ => Family::Fp8,
         };
-        if self.hints.denies(family).is_some() {
+        if self.hints.denies(family) {
             return Err(Reason::Told);
         }
-        let mark = self.mate("comfy_quant");
-        if let Some(mark) = mark
-            && grid != Grid::TENSOR
-        {
+        if self.is_comfy() && grid != Grid::TENSOR {
             // Its scales may be tiled.
-            return Err(Reason::Beside(mark));
+            return Err(Reason::Named(COMFY));
         }
         let zero = self.mate("weight_zero_point");
         let second = match zero {
@@ -231,7 +280,7 @@ impl<'a> Site<'a> {
             rename: ("", ""),
             shape: Reshape::Same,
         };
-        Ok(self.recipe(method, scale, zero, mark.into_iter().collect()))
+        Ok(self.recipe(method, scale, zero, self.mate("comfy_quant").into_iter().collect()))
     }
 
     /// With the scales of activations that belong to the weight.
@@ -252,8 +301,12 @@ impl<'a> Site<'a> {
 
     /// `scaled_fp8`, behind the part of the name that is before some dot.
     fn file_mark(&self) -> Option<u32> {
+        // Deeper ones are not known.
+        const DEPTH: usize = 8;
         let ends = (0..=self.stem.len()).filter(|&n| n == 0 || self.stem[n - 1] == b'.');
-        ends.map(|n| &self.stem[..n]).find_map(|stem| self.names.find(stem, "scaled_fp8"))
+        ends.take(DEPTH)
+            .map(|n| &self.stem[..n])
+            .find_map(|stem| self.names.find(stem, "scaled_fp8"))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 type Entry<'a> = (&'a str, DType, &'a [u64]);
 
-fn model_of(format: Format, tensors: &[Entry<'_>]) -> Model {
+pub(super) fn model_of(format: Format, tensors: &[Entry<'_>]) -> Model {
     let mut at = 0;
     let tensors = tensors
         .iter()
@@ -34,6 +34,10 @@ fn model_of(format: Format, tensors: &[Entry<'_>]) -> Model {
 /// `weight_shape` holds `told`; nothing else is asked for.
 fn built(model: &Model, config: &Json, told: [u64; 2]) -> Scales {
     let read = |tensor: &Tensor, out: &mut [u8]| {
+        if tensor.name.ends_with(b"weight_format") {
+            out.fill(told[0] as u8);
+            return true;
+        }
         assert!(tensor.name.ends_with(b"weight_shape"));
         out.copy_from_slice(&told.map(u64::to_le_bytes).concat());
         true
@@ -255,7 +259,16 @@ fn others_are_named_and_stored() {
     let state = "a.weight.quant_state.bitsandbytes__nf4";
     let nf4 = [("a.weight", U8, &[32u64, 1][..]), (state, U8, &[9])];
     assert_eq!(recognised(&nf4), "hidden: named bitsandbytes 4-bit");
-    assert_eq!(recognised(&[("a.weight", I8, &[4, 4]), ("a.SCB", F32, &[4])]), "unscaled: named");
+    let eight =
+        [("a.weight", I8, &[4u64, 6][..]), ("a.SCB", F32, &[4]), ("a.weight_format", U8, &[])];
+    assert_eq!(recognised(&eight), "int8-bitsandbytes a.weight [4, 6]");
+    assert_eq!(first(&eight, Json::Null, [1, 0]), "unscaled: named");
+    assert_eq!(recognised(&eight[..2]), "unscaled: named");
+    let scale = ("a.weight_scale", F32, &[4u64, 4][..]);
+    let halved = [("a.weight", U8, &[2u64, 64][..]), scale];
+    assert_eq!(recognised(&halved), "hidden: named ModelOpt INT4");
+    let told = json!({"quantization_config": {"quant_method": "bitnet"}});
+    assert_eq!(first(&halved, told, [0, 0]), "hidden: named BitNet");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Repr, Stock};
 use crate::model::Model;
 use crate::naming::{Catalog, Mounted, StemIndex, file_stem};
 use crate::quant::Target;
-use crate::scale::{Hints, Known, Scales, Second};
+use crate::scale::{Hints, Known, Scales};
 use crate::store::Store;
 use crate::view::document::LONGEST_SUFFIX;
 use crate::view::json::lossy;
@@ -68,9 +68,7 @@ pub(super) fn describe(stock: Stock<'_>, mounted: &Mounted<'_>, repr: Repr, docu
         Some(Known::Scaled(_)) if repr == Repr::Stored => {}
         Some(Known::Scaled(weight)) => {
             let mut tensors = vec![lossy(&weight.scale.name)];
-            if let Some(second) = weight.second
-                && weight.method.second != Second::None
-            {
+            if let Some(second) = weight.second {
                 tensors.push(lossy(&second.name));
             }
             document["scaled"] = true.into();

@@ -10,6 +10,7 @@ use crate::model::Model;
 use crate::store::{ReadFailure, Store};
 use crate::view::text::{Builder, Lines, Text};
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
@@ -176,33 +177,28 @@ fn fitting(room: usize, len: u64) -> usize {
 
 impl Plan {
     fn new(members: Arc<dyn Members>) -> io::Result<Plan> {
-        let mut order: Vec<u32> = (0..members.count())
-            .filter(|&i| members.member(i).is_some())
-            // A model has at most 2^20 tensors, and fewer than 2^32 slices of them.
-            .map(|i| i as u32)
-            .collect();
         let rank = |dtype| ORDER.iter().position(|&d| d == dtype);
-        order.sort_by(|&a, &b| {
-            let key = |i: u32| members.member(i as usize).map(|m| (rank(m.dtype), m.name));
-            match (key(a), key(b)) {
-                (Some((a, name_a)), Some((b, name_b))) => {
-                    b.cmp(&a).then_with(|| name_a.cmp(&name_b))
-                }
-                _ => std::cmp::Ordering::Equal,
-            }
-        });
-        let mut starts = Vec::with_capacity(order.len() + 1);
+        // Members are asked once each: they are planned anew every time.
+        let mut sorted: Vec<_> = (0..members.count())
+            .filter_map(|i| {
+                let member = members.member(i)?;
+                // A model has at most 2^20 tensors, and fewer than 2^32 slices of them.
+                Some((Reverse(rank(member.dtype)), member.name, i as u32, member.body.len()))
+            })
+            .collect();
+        sorted.sort_unstable();
+        let mut starts = Vec::with_capacity(sorted.len() + 1);
         let mut end = 0u64;
         starts.push(end);
-        for &i in &order {
-            let len = members.member(i as usize).map_or(0, |m| m.body.len());
+        for (.., len) in &sorted {
             end = end
-                .checked_add(len)
+                .checked_add(*len)
                 .filter(|&end| end < i64::MAX as u64 - 2 * MAX_HEADER)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
             starts.push(end);
         }
-        Ok(Plan { members, order: order.into(), starts: starts.into() })
+        let order: Box<[u32]> = sorted.into_iter().map(|(_, _, i, _)| i).collect();
+        Ok(Plan { members, order, starts: starts.into() })
     }
 }
 

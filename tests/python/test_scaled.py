@@ -144,6 +144,17 @@ def fp8_cases():
             {"asymmetric.weight": ("I8", code), "asymmetric.weight_scale": ("F32", scale), "asymmetric.weight_zero_point": ("I8", zero)},
         )
     )
+    code, greatest = raw(200, 18).view("i1").reshape(5, 40), np.abs(scales((5,), seed=3))
+    cases.append(
+        Case(
+            "bnb.weight",
+            "int8-bitsandbytes",
+            (code.astype("<f4") * greatest[:, None]) * np.float32(1 / 127),
+            [1, 40],
+            ["bnb.SCB"],
+            {"bnb.weight": ("I8", code), "bnb.SCB": ("F32", greatest), "bnb.weight_format": ("U8", np.zeros((), "u1"))},
+        )
+    )
     # what goes away with a weight
     by_name = {case.shown: case for case in cases}
     by_name["tensor.weight"].stored["tensor.input_scale"] = ("F32", np.ones((), "<f4"))
@@ -414,8 +425,9 @@ def test_cat_gives_the_same_values(group, weightfs):
     mounted, cases = group
     source = next((mounted / "source").iterdir())
     for case in cases[:3]:
-        found = weightfs.run("cat", source, case.code, "--as", "f32").out
-        assert found == (mounted / f"f32/{case.shown}.bin").read_bytes()
+        for name in (case.code, case.shown):
+            found = weightfs.run("cat", source, name, "--as", "f32").out
+            assert found == (mounted / f"f32/{case.shown}.bin").read_bytes()
 
 
 @pytest.mark.parametrize(("bits", "size", "dtype"), [(2, 64, "F16"), (3, 32, "BF16"), (4, 64, "BF16"), (5, 64, "F32"), (6, 128, "F32"), (8, 32, "F32")])

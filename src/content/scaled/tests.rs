@@ -155,7 +155,7 @@ fn a_slice_of_planes_is_that_part() {
             continue;
         }
         let plane = method.dims.rows * method.dims.columns;
-        let part = Scaled { first: plane, elements: plane, ..weight.plan };
+        let part = Scaled { first: plane, elements: plane, ..weight.plan.clone() };
         let mut out = vec![0; plane as usize * 4];
         read(&weight.store, &part, 0, &mut out).unwrap();
         assert_eq!(out, bytes(&weight, plane * 4, plane as usize * 4), "{method:?}");

@@ -28,14 +28,14 @@ pub(super) fn recognise(site: &Site<'_>) -> Option<Finding> {
         return Some(Finding::Hidden(Reason::Named("bitsandbytes 4-bit")));
     }
     let scale = site.mate("weight_scale");
-    if site.mate("comfy_quant").is_some()
-        || scale.is_some() && site.names.model.meta("_quantization_metadata").is_some()
-    {
-        return Some(Finding::Hidden(Reason::Named("ComfyUI")));
+    if site.mate("comfy_quant").is_some() || scale.is_some() && site.names.marked {
+        return Some(Finding::Hidden(Reason::Named(super::COMFY)));
     }
     let scale = scale?;
-    if let Some(other) = site.any(&["pre_quant_scale", "weight_zero_point", "weight_global_scale"])
-    {
+    if let Some(convention) = named(site, scale) {
+        return Some(Finding::Hidden(Reason::Named(convention)));
+    }
+    if let Some(other) = site.any(&["weight_zero_point", "weight_global_scale"]) {
         return Some(Finding::Hidden(Reason::Beside(other)));
     }
     Some(match site.mate("weight_scale_2") {
@@ -45,6 +45,22 @@ pub(super) fn recognise(site: &Site<'_>) -> Option<Finding> {
         }
         None => Finding::Hidden(Reason::Shape(scale)),
     })
+}
+
+/// Conventions in bytes that are known by name only.
+fn named(site: &Site<'_>, scale: u32) -> Option<&'static str> {
+    if site.mate("pre_quant_scale").is_some() {
+        return Some("ModelOpt AWQ");
+    }
+    match (site.shape(), &*site.get(scale).shape, site.hints.method()) {
+        (_, _, Some("bitnet")) => Some("BitNet"),
+        (_, _, Some("gemma")) => Some("Gemma"),
+        // Two rows in a byte.
+        ([rows, _], [scale_rows, _], _) if rows.checked_mul(2) == Some(*scale_rows) => {
+            Some("ModelOpt INT4")
+        }
+        _ => None,
+    }
 }
 
 /// FP4 codes, an E4M3 for every 16 of them, and an F32 for all or for each plane.
@@ -74,7 +90,7 @@ pub(super) fn nvfp4(
         (n, [planes, _, _]) if n == *planes && all.shape.first() == Some(planes) => Grid::PLANE,
         _ => return Finding::Hidden(Reason::Shape(global)),
     };
-    if site.hints.denies(Family::Nvfp4).is_some() {
+    if site.hints.denies(Family::Nvfp4) {
         return Finding::Hidden(Reason::Told);
     }
     let method = Method {
@@ -102,7 +118,7 @@ pub(super) fn mxfp4(
     if !matches!(site.get(scale).dtype, DType::U8 | DType::F8_E8M0) {
         return Finding::Hidden(Reason::Type(scale));
     }
-    if site.hints.denies(Family::Mxfp4).is_some() {
+    if site.hints.denies(Family::Mxfp4) {
         return Finding::Hidden(Reason::Told);
     }
     let Some(dims) = pairs(site.shape()) else {
@@ -158,7 +174,7 @@ pub(super) fn gpt_oss(site: &Site<'_>) -> Option<Finding> {
     if !matches!(values.dtype, DType::U8 | DType::F8_E8M0) {
         return Some(Finding::Hidden(Reason::Type(scale)));
     }
-    if site.hints.denies(Family::Mxfp4).is_some() {
+    if site.hints.denies(Family::Mxfp4) {
         return Some(Finding::Hidden(Reason::Told));
     }
     // Sixteen bytes of each group are in the file.

@@ -20,7 +20,7 @@ const OTHERS: [(&str, &str, &str); 9] = [
 /// `site` has the whole name as its stem.
 pub(super) fn recognise(site: &Site<'_>) -> Option<Finding> {
     if let Some(stem) = super::module(site.stem, b"qweight") {
-        let site = Site { stem, ..*site };
+        let site = Site { stem, near: site.names.around(site.place, stem), ..*site };
         return Some(Finding::Hidden(Reason::Named(quantised(&site))));
     }
     let convention = OTHERS.iter().find_map(|(end, mate, convention)| {

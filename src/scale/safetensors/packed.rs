@@ -37,7 +37,7 @@ fn mxfp6(site: &Site<'_>, scale: u32) -> Finding {
     if !matches!(site.get(scale).dtype, DType::U8 | DType::F8_E8M0) {
         return Finding::Hidden(Reason::Type(scale));
     }
-    if site.hints.denies(Family::Mxfp6).is_some() {
+    if site.hints.denies(Family::Mxfp6) {
         return Finding::Hidden(Reason::Told);
     }
     let stored = Dims::of(site.shape());
@@ -78,14 +78,14 @@ fn integers(site: &Site<'_>, scale: u32) -> Result<Recipe, Reason> {
     if scale_rows != rows {
         return Err(Reason::Shape(scale));
     }
-    let group = match site.hints.number("group_size") {
+    let group = match site.hints.group() {
         _ if groups == 1 => columns,
         Some(size) if size > 0 && columns.div_ceil(size) == groups => size,
         Some(_) => return Err(Reason::Told),
         None if columns.is_multiple_of(groups) => columns / groups,
         None => return Err(Reason::Shape(scale)),
     };
-    if site.hints.denies(Family::Packed).is_some() {
+    if site.hints.denies(Family::Packed) {
         return Err(Reason::Told);
     }
     let zero = site.mate("weight_zero_point");
@@ -144,7 +144,7 @@ fn told(site: &Site<'_>, shape: u32) -> Option<[u64; 2]> {
 /// must fill the words as a stream without gaps, and in no other way.
 fn bits(site: &Site<'_>, words: u64, columns: u64) -> Option<u8> {
     let dense = |bits: u64| columns.checked_mul(bits).map(|n| n.div_ceil(32)) == Some(words);
-    match site.hints.number("num_bits") {
+    match site.hints.bits() {
         Some(bits @ 2..=8) => {
             // Older writers left the rest of a word unused.
             let gaps = !32u64.is_multiple_of(bits) && columns.div_ceil(32 / bits) == words;

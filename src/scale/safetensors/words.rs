@@ -50,7 +50,7 @@ fn integers(site: &Site<'_>, scale: u32) -> Result<Recipe, Reason> {
     let (stored, groups) = groups(site, scale)?;
     let (group, bits, mode) = told(site).ok_or(Reason::NotTold)?;
     let columns = groups.checked_mul(group).ok_or(Reason::Told)?;
-    let fits = columns.checked_mul(bits) == Some(stored.columns * 32);
+    let fits = columns.checked_mul(bits) == stored.columns.checked_mul(32);
     if mode != "affine" || !fits || !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
         return Err(Reason::Told);
     }
@@ -76,7 +76,7 @@ fn floats(site: &Site<'_>, scale: u32) -> Result<Recipe, Reason> {
         return Err(Reason::Beside(bias));
     }
     let (stored, groups) = groups(site, scale)?;
-    let bits = stored.columns * 32;
+    let bits = stored.columns.checked_mul(32).ok_or(Reason::Shape(scale))?;
     let (convention, mode, codes, group, dtype) = match bits / groups {
         _ if !bits.is_multiple_of(groups) => return Err(Reason::Shape(scale)),
         64 => ("mlx-nvfp4", "nvfp4", Codes::Float(DType::F4), 16, DType::F8_E4M3),
