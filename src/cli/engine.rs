@@ -234,10 +234,9 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
             return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
         }
         SealError::NotASeal { file, what } => {
-            let mut text = format!("{file}: not a weightfs seal: {what}\nremove it");
-            if cure != Cure::Force {
-                text.push_str(", or mount without it: -o seal=none");
-            }
+            let text = format!(
+                "{file}: not a weightfs seal: {what}\nremove it, or mount without it: -o seal=none"
+            );
             return Failure::with(Exit::Seal, text);
         }
         other => return other.into(),
