@@ -187,14 +187,12 @@ impl Reader<'_> {
                 // The only plane there is; `bits` divides a word.
                 debug_assert!(lines.end <= rows);
                 let in_word = 32 / u64::from(bits);
-                let words = lines.start / in_word..(lines.end - 1) / in_word + 1;
-                let groups = method.grid.columns;
-                numbers.bytes(
-                    self.store,
-                    extent,
-                    words.start * groups * 4..words.end * groups * 4,
-                )?;
-                numbers.first = words.start;
+                let words = lines.start / in_word..(lines.end - 1) / in_word;
+                let (groups, block) = (method.grid.columns, method.grid.column_block);
+                let wanted = words.start * groups + window.columns.start / block
+                    ..words.end * groups + (window.columns.end - 1) / block + 1;
+                numbers.bytes(self.store, extent, wanted.start * 4..wanted.end * 4)?;
+                numbers.first = wanted.start;
             }
         }
         Ok(())
@@ -389,8 +387,7 @@ fn scale_row(
 /// The zero point of a row's group, out of its column of codes.
 fn zero_point(grid: &Grid, bits: u8, second: &Numbers, row: u64, group: u64) -> f32 {
     let bits = u64::from(bits);
-    let word = row * bits / 32 - second.first;
-    let at = (word * grid.columns + group) as usize;
+    let at = (row * bits / 32 * grid.columns + group - second.first) as usize;
     let word = u32::from_le_bytes(second.raw.as_chunks::<4>().0[at]);
     let code = word >> (row * bits % 32) & ((1 << bits) - 1);
     // At most 8 bits.
@@ -408,7 +405,3 @@ fn grow(buffer: &mut Vec<u8>, length: usize) {
         buffer.resize(length, 0);
     }
 }
-
-#[cfg(test)]
-#[path = "scaled/tests.rs"]
-mod tests;

@@ -571,6 +571,41 @@ def test_a_configuration_that_contradicts_is_believed_by_neither(mount, tmp_path
         assert same(np.load(mounted / "f32/a.weight.npy"), wanted)
 
 
+def test_byte_scales_are_exponents_where_that_is_said(mount, tmp_path):
+    code, exponent = raw(200 * 300, 1).reshape(200, 300), (raw(6, 2) % 40 + 100).astype("u1").reshape(2, 3)
+    model = Safetensors().tensor("a.weight", "F8_E4M3", code.shape, code).tensor("a.weight_scale_inv", "U8", (2, 3), exponent)
+    wanted = wide(code.view(E4M3)) * spread(exponents(exponent), code.shape, (128, 128))
+    for config, scaled in (({"quant_method": "fp8", "scale_fmt": "ue8m0"}, True), ({"quant_method": "fp8"}, False)):
+        folder = tmp_path / str(scaled)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+        mounted = mount(model.write(folder / "model.safetensors"))
+        assert mounted.json("f32/a.weight.json")["scaled"] is scaled
+        assert same(np.load(mounted / "f32/a.weight.npy"), wanted if scaled else wide(code.view(E4M3)))
+
+
+def test_hf_quant_config_is_heard_too(mount, tmp_path):
+    (case,) = [case for case in fp4_cases() if case.shown == "matrix.nvfp4-modelopt.weight"]
+    model = put(Safetensors(), [case])
+    for algorithm, scaled in (("NVFP4", True), ("NVFP4_AWQ", False), ("W4A8_MXFP4_FP8", False), ("MIXED_PRECISION", True)):
+        folder = tmp_path / algorithm
+        folder.mkdir()
+        (folder / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": algorithm}}))
+        mounted = mount(model.write(folder / "model.safetensors"))
+        assert (mounted / f"f32/{case.shown}.bin").exists() is scaled, algorithm
+        if not scaled:
+            assert algorithm in mounted.json(f"tensors/{case.code}.json")["reason"]
+
+
+def test_a_map_moves_decoded_weights_and_keeps_what_they_are(mount, tmp_path):
+    (case,) = [case for case in fp4_cases() if case.shown == "matrix.ct.weight"]
+    (tmp_path / "map").write_text(json.dumps({"weightfs_map": 1, "pairs": {"matrix.ct.weight_packed": "blk.0.weight_packed", "matrix.ct.weight_scale": None}}))
+    mounted = mount(put(Safetensors(), [case]).write(tmp_path / "model.safetensors"), f"map={tmp_path / 'map'}")
+    assert same(np.load(mounted / "f32/blk.0.weight.npy"), case.wanted)
+    assert {key for key in keys(mounted, "f32") if key != "__metadata__"} == {"blk.0.weight"}
+    assert "blk.0.weight.bin" in os.listdir(mounted / "f32") and "blk.0.weight_packed.bin" in os.listdir(mounted / "tensors")
+
+
 def test_a_name_that_would_collide_stays_stored(mount, tmp_path):
     cases = [case for case in fp4_cases() if case.shown == "matrix.ct.weight"]
     model = put(Safetensors(), cases).tensor("matrix.ct.weight", "BF16", (5, 96))
