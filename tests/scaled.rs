@@ -121,7 +121,7 @@ static WEIGHTS: LazyLock<Vec<Weight>> =
     LazyLock::new(|| Target::ALL.into_iter().flat_map(weights).collect());
 
 fn read(store: &Store, plan: &Scaled, from: u64, out: &mut [u8]) {
-    let content = Content { head: (&[]).into(), body: Body::Scaled(plan.clone()) };
+    let content = Content { head: (&[]).into(), body: Body::Scaled(Box::new(plan.clone())) };
     assert_eq!(content.read(store, from, out).unwrap(), out.len());
 }
 
