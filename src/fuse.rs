@@ -109,6 +109,9 @@ impl Activity {
     }
 }
 
+/// Where an answer begins: vector stores that cross cache lines cost a tenth of a decoder's speed.
+const CACHE_LINE: usize = 64;
+
 thread_local! {
     /// The bytes of one answer; its size is the largest request the kernel has made.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -198,10 +201,12 @@ fn answer_read(
 ) {
     ANSWER.with_borrow_mut(|answer| {
         let size = size as usize;
-        if answer.len() < size {
-            answer.resize(size, 0);
+        if answer.len() < size + CACHE_LINE {
+            answer.resize(size + CACHE_LINE, 0);
         }
-        match guarded(|| fs.read(ino, handle, offset, &mut answer[..size])) {
+        let at = answer.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE);
+        let answer = &mut answer[at..at + size];
+        match guarded(|| fs.read(ino, handle, offset, answer)) {
             Ok(n) => {
                 debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
                 reply.data(&answer[..n]);
