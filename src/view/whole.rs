@@ -6,6 +6,7 @@
 
 use crate::content::Body;
 use crate::dtype::DType;
+use crate::format::safetensors::DTYPES;
 use crate::model::Model;
 use crate::store::{ReadFailure, Store};
 use crate::view::text::{Builder, Lines, Text};
@@ -21,35 +22,9 @@ pub const MAX_HEADER: u64 = 100_000_000;
 /// Alignment of the data in the file, in bytes: what vector loads from a mapping like.
 const ALIGNMENT: u64 = 64;
 
-/// safetensors' own order of types; data comes in the reverse of it.
-const ORDER: [DType; 22] = [
-    DType::BOOL,
-    DType::F4,
-    DType::F6_E2M3,
-    DType::F6_E3M2,
-    DType::U8,
-    DType::I8,
-    DType::F8_E5M2,
-    DType::F8_E4M3,
-    DType::F8_E8M0,
-    DType::F8_E4M3FNUZ,
-    DType::F8_E5M2FNUZ,
-    DType::I16,
-    DType::U16,
-    DType::F16,
-    DType::BF16,
-    DType::I32,
-    DType::U32,
-    DType::F32,
-    DType::C64,
-    DType::F64,
-    DType::I64,
-    DType::U64,
-];
-
 /// Whether safetensors has the type.
 pub fn has_dtype(dtype: DType) -> bool {
-    ORDER.contains(&dtype)
+    DTYPES.contains(&dtype)
 }
 
 /// One tensor of the file.
@@ -177,7 +152,7 @@ fn fitting(room: usize, len: u64) -> usize {
 
 impl Plan {
     fn new(members: Arc<dyn Members>) -> io::Result<Plan> {
-        let rank = |dtype| ORDER.iter().position(|&d| d == dtype);
+        let rank = |dtype| DTYPES.iter().position(|&d| d == dtype);
         // Members are asked once each: they are planned anew every time.
         let mut sorted: Vec<_> = (0..members.count())
             .filter_map(|i| {
