@@ -27,8 +27,8 @@ use weightfs::view::{self, Stock};
 const MAX_LAYERS: u64 = 100_000;
 /// Said at the mount and for as long as it lasts.
 pub(crate) const SERVES_DAMAGE: &str = "on_corruption=log: DAMAGED BYTES ARE SERVED as they are; each damaged chunk is an error in the log";
-/// A config.json is a few kilobytes.
-const MAX_CONFIG: u64 = 4 << 20;
+/// A config.json is a few kilobytes; lists of quantised layers can be megabytes.
+const MAX_CONFIG: u64 = 64 << 20;
 
 /// A model with its names and its checked bytes.
 pub(crate) struct Opened {
@@ -173,12 +173,13 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         store.load_tofu(&cache.join("tofu"));
     }
     let config = match model.format {
-        Format::Safetensors => json_beside(&entry, "config.json"),
+        Format::Safetensors => json_beside(&entry, "config.json", &mut warnings),
         Format::Gguf => None,
     };
     let hints = match model.format {
         Format::Safetensors => {
-            Hints::new(config.as_ref(), json_beside(&entry, "hf_quant_config.json").as_ref())
+            let beside = json_beside(&entry, "hf_quant_config.json", &mut warnings);
+            Hints::new(config.as_ref(), beside.as_ref())
         }
         Format::Gguf => Hints::default(),
     };
@@ -332,12 +333,56 @@ fn integers(store: &Store, array: &Array) -> Option<Vec<u64>> {
 
 /// A configuration of a checkpoint. Without one, or with one that is no JSON, what needs it is
 /// simply not certain.
-fn json_beside(entry: &Path, name: &str) -> Option<serde_json::Value> {
+fn json_beside(entry: &Path, name: &str, warnings: &mut Vec<String>) -> Option<serde_json::Value> {
     let path = entry.with_file_name(name);
-    if !path.metadata().ok()?.is_file() {
-        return None;
+    let metadata = path.metadata().ok()?;
+    let read = || -> Result<serde_json::Value, String> {
+        if !metadata.is_file() {
+            return Err("it is no regular file".into());
+        }
+        if metadata.len() > MAX_CONFIG {
+            return Err(format!("it has {} bytes, at most {MAX_CONFIG} are read", metadata.len()));
+        }
+        let mut text = Vec::new();
+        let file = File::open(&path).map_err(|e| e.to_string())?;
+        file.take(MAX_CONFIG).read_to_end(&mut text).map_err(|e| e.to_string())?;
+        serde_json::from_slice(&without_python(&text)).map_err(|e| e.to_string())
+    };
+    read().map_err(|why| warnings.push(format!("{name} beside the model is not heard: {why}"))).ok()
+}
+
+/// JSON as Python's json module writes and reads it, made plain: a byte order mark in front goes,
+/// and NaN and the infinities, which JSON lacks and nobody here asks for, become null.
+fn without_python(text: &[u8]) -> Vec<u8> {
+    const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let mut rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut plain = Vec::with_capacity(rest.len());
+    let mut in_string = false;
+    while let Some(&byte) = rest.first() {
+        if !in_string && let Some(word) = WORDS.iter().find(|word| rest.starts_with(word)) {
+            plain.extend(b"null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let step = if in_string && byte == b'\\' { 2.min(rest.len()) } else { 1 };
+        in_string ^= byte == b'"';
+        plain.extend(&rest[..step]);
+        rest = &rest[step..];
     }
-    let mut text = Vec::new();
-    File::open(&path).ok()?.take(MAX_CONFIG).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_python_writes_as_json_becomes_json() {
+        let plain = |text: &str| String::from_utf8(without_python(text.as_bytes()));
+        let text = r#"{"a": [0.0, Infinity, -Infinity, NaN], "b": "NaN \" Infinity"}"#;
+        let want = r#"{"a": [0.0, null, null, null], "b": "NaN \" Infinity"}"#;
+        assert_eq!(plain(text).as_deref(), Ok(want));
+        assert_eq!(plain("\u{feff}{}").as_deref(), Ok("{}"));
+        assert_eq!(plain("\"\\").as_deref(), Ok("\"\\"));
+    }
 }

@@ -96,8 +96,13 @@ impl Grid {
 }
 
 /// Reads scales of shape `scale` against a weight of shape `weight`, neither of them empty.
-/// `given` is the block that a configuration names.
-pub(super) fn fit(weight: &[u64], scale: &[u64], given: Option<[u64; 2]>) -> Option<Grid> {
+/// `given` is the block that a configuration names, `group` the columns for one scale.
+pub(super) fn fit(
+    weight: &[u64],
+    scale: &[u64],
+    given: Option<[u64; 2]>,
+    group: Option<u64>,
+) -> Option<Grid> {
     let dims = Dims::of(weight);
     if elements(scale) == 1 {
         return Some(Grid::TENSOR);
@@ -136,7 +141,7 @@ pub(super) fn fit(weight: &[u64], scale: &[u64], given: Option<[u64; 2]>) -> Opt
         }
         _ => return None,
     };
-    blocks(dims, [down, across], given)
+    blocks(dims, [down, across], given, group)
 }
 
 /// numpy's rule: each dimension is the weight's, or 1.
@@ -159,14 +164,27 @@ fn broadcast(weight: &[u64], scale: &[u64]) -> Option<Grid> {
     })
 }
 
-/// `[down, across]` scales for each plane of `dims`.
-fn blocks(dims: Dims, [down, across]: [u64; 2], given: Option<[u64; 2]>) -> Option<Grid> {
+/// `[down, across]` scales for each plane of `dims`. Where each row has scales of its own they
+/// may be groups of any size: two sizes that both fit are no reading.
+fn blocks(
+    dims: Dims,
+    [down, across]: [u64; 2],
+    given: Option<[u64; 2]>,
+    group: Option<u64>,
+) -> Option<Grid> {
     let Dims { rows, columns, .. } = dims;
     let [given_rows, given_columns] = [given.map(|g| g[0]), given.map(|g| g[1])];
-    let divided = || (down == rows && columns.is_multiple_of(across)).then(|| columns / across);
     let column_block = match given_columns {
         Some(_) => side(columns, across, given_columns)?,
-        None => side(columns, across, None).or_else(divided)?,
+        None if down == rows && group.is_some() => side(columns, across, group)?,
+        None if down == rows && across > 1 => {
+            let even = columns.is_multiple_of(across).then(|| columns / across);
+            match (side(columns, across, None), even) {
+                (Some(power), Some(even)) if power != even => return None,
+                (power, even) => power.or(even)?,
+            }
+        }
+        None => side(columns, across, None)?,
     };
     let row_block = side(rows, down, given_rows)?;
     // Where one block spans the side, its size is told by the other side if that can be.
@@ -181,6 +199,16 @@ fn blocks(dims: Dims, [down, across]: [u64; 2], given: Option<[u64; 2]>) -> Opti
         column_block: or_other(column_block, across, columns, row_block),
         spread,
     })
+}
+
+/// Whether a scale of this shape is what `block` gives for each plane: a configuration that
+/// names blocks contradicts scales of another number.
+pub(super) fn is_covered(dims: Dims, [down, across]: [u64; 2], scale: &[u64]) -> bool {
+    let each = |all: u64, block: u64| (block > 0).then(|| all.div_ceil(block));
+    let count = each(dims.rows, down).zip(each(dims.columns, across));
+    let count =
+        count.and_then(|(rows, columns)| rows.checked_mul(columns)?.checked_mul(dims.planes));
+    count == Some(elements(scale))
 }
 
 /// The size of blocks of which `scales` cover `all`: the given one, else the power of two up
@@ -200,12 +228,12 @@ mod tests {
     use super::*;
 
     fn block(weight: &[u64], scale: &[u64]) -> Option<[u64; 2]> {
-        fit(weight, scale, None).and_then(|grid| grid.block(Dims::of(weight)))
+        fit(weight, scale, None, None).and_then(|grid| grid.block(Dims::of(weight)))
     }
 
     /// Numbers of the scales of every value, row by row, as numpy would index them.
     fn numbers(weight: &[u64], scale: &[u64]) -> Vec<u64> {
-        let grid = fit(weight, scale, None).unwrap();
+        let grid = fit(weight, scale, None, None).unwrap();
         let Dims { planes, rows, columns } = Dims::of(weight);
         let mut all = Vec::new();
         for plane in 0..planes {
@@ -223,7 +251,7 @@ mod tests {
     #[test]
     fn one_element_of_any_rank_is_for_the_whole_tensor() {
         for scale in [&[][..], &[1], &[1, 1], &[1, 1, 1]] {
-            assert_eq!(fit(&[4, 6], scale, None), Some(Grid::TENSOR));
+            assert_eq!(fit(&[4, 6], scale, None, None), Some(Grid::TENSOR));
         }
     }
 
@@ -242,8 +270,8 @@ mod tests {
 
     #[test]
     fn a_square_plane_with_a_scale_per_side_is_not_guessed() {
-        assert_eq!(fit(&[2, 3, 3], &[2, 3], None), None);
-        assert!(fit(&[2, 3, 4], &[2, 3], None).is_some());
+        assert_eq!(fit(&[2, 3, 3], &[2, 3], None, None), None);
+        assert!(fit(&[2, 3, 4], &[2, 3], None, None).is_some());
     }
 
     #[test]
@@ -260,22 +288,43 @@ mod tests {
 
     #[test]
     fn joined_blocks_of_two_tensors_do_not_fit() {
-        assert_eq!(fit(&[1408, 256], &[12, 2], None), None);
-        assert!(fit(&[1408, 256], &[11, 2], None).is_some());
+        assert_eq!(fit(&[1408, 256], &[12, 2], None, None), None);
+        assert!(fit(&[1408, 256], &[11, 2], None, None).is_some());
     }
 
     #[test]
     fn a_given_block_must_fit_and_then_holds() {
-        assert!(fit(&[256, 256], &[2, 2], Some([128, 128])).is_some());
-        assert_eq!(fit(&[256, 256], &[2, 2], Some([64, 64])), None);
-        let odd = fit(&[300, 300], &[3, 3], Some([100, 100])).unwrap();
+        assert!(fit(&[256, 256], &[2, 2], Some([128, 128]), None).is_some());
+        assert_eq!(fit(&[256, 256], &[2, 2], Some([64, 64]), None), None);
+        let odd = fit(&[300, 300], &[3, 3], Some([100, 100]), None).unwrap();
         assert_eq!(odd.block(Dims::of(&[300, 300])), Some([100, 100]));
     }
 
     #[test]
     fn other_shapes_are_refused() {
         for scale in [&[5][..], &[6], &[4, 5], &[2, 2, 2], &[0], &[3, 4, 6], &[8, 1]] {
-            assert_eq!(fit(&[4, 6], scale, None), None, "{scale:?}");
+            assert_eq!(fit(&[4, 6], scale, None, None), None, "{scale:?}");
         }
+    }
+
+    #[test]
+    fn groups_are_of_any_size_when_told_and_of_none_when_two_fit() {
+        let told = |weight: &[u64], scale: &[u64], group| {
+            fit(weight, scale, None, Some(group)).and_then(|grid| grid.block(Dims::of(weight)))
+        };
+        assert_eq!(told(&[8, 96], &[8, 2], 48), Some([1, 48]));
+        assert_eq!(told(&[8, 256], &[8, 2], 64), None, "four groups, not two");
+        assert_eq!(block(&[8, 96], &[8, 2]), None, "48 and 64 both fit");
+        assert_eq!(block(&[8, 256], &[8, 2]), Some([1, 128]));
+    }
+
+    #[test]
+    fn a_named_block_covers_the_weight_or_contradicts() {
+        let dims = Dims::of(&[300, 256]);
+        assert!(is_covered(dims, [128, 128], &[3, 2]));
+        assert!(!is_covered(dims, [128, 128], &[300, 1]));
+        assert!(!is_covered(dims, [128, 128], &[]));
+        assert!(is_covered(Dims::of(&[64, 64]), [128, 128], &[]));
+        assert!(!is_covered(dims, [0, 128], &[3, 2]));
     }
 }

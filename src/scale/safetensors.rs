@@ -151,14 +151,19 @@ impl<'a> Site<'a> {
                 bytes::mxfp4(self, scale, "mxfp4-deepseek", ("", ""))
             });
         }
+        // A power of two scales FP4 codes, two in a byte; INT8 has floats.
+        let scales = ["weight_scale_inv", "weight_scale", "scale_weight", "scale"];
+        let power = scales.iter().filter_map(|suffix| self.mate(suffix));
+        if let Some(scale) = { power }.find(|&i| self.get(i).dtype == DType::F8_E8M0) {
+            return Some(Finding::Hidden(Reason::Shape(scale)));
+        }
         if self.mate("weight_scales").is_some() {
             return Some(Finding::Hidden(Reason::Named("EETQ")));
         }
         if let Some(scale) = self.mate("SCB") {
             return Some(self.bitsandbytes(scale));
         }
-        let suffixes = ["weight_scale_inv", "weight_scale", "scale_weight", "scale"];
-        self.any(&suffixes)?;
+        self.any(&scales)?;
         if self.is_comfy() {
             // Its values may be rotated.
             return Some(Finding::Unscaled(Reason::Named(COMFY)));
@@ -167,7 +172,7 @@ impl<'a> Site<'a> {
         {
             return Some(Finding::Unscaled(Reason::Beside(other)));
         }
-        Some(self.plain("int8", Codes::Int8, &suffixes))
+        Some(self.plain("int8", Codes::Int8, &scales))
     }
 
     /// bitsandbytes 8-bit: `scale` is the greatest magnitude of each row.
@@ -233,12 +238,20 @@ impl<'a> Site<'a> {
         };
         let mx = groups && dtype == DType::F8_E8M0 && codes == Codes::Float(DType::F8_E4M3);
         let (grid, convention) = if mx {
+            if !matches!(self.hints.block(), Block::Untold | Block::Given([1, 32])) {
+                return Err(Reason::Told);
+            }
             (Grid::groups(dims.rows, dims.columns / 32, 32), "mxfp8")
         } else {
             let told = self.hints.block();
             let given = if let Block::Given(block) = told { Some(block) } else { None };
-            let fitting = fit::fit(self.shape(), &values.shape, given);
+            let fitting = fit::fit(self.shape(), &values.shape, given, self.hints.group());
             let grid = fitting.ok_or(Reason::Shape(scale))?;
+            if let Some([down, across]) = given
+                && !fit::is_covered(dims, [down, across], &values.shape)
+            {
+                return Err(Reason::Told);
+            }
             if told == Block::Denied && matches!(grid.spread, Spread::Group | Spread::Block) {
                 return Err(Reason::Told);
             }

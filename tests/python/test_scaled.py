@@ -571,6 +571,49 @@ def test_a_configuration_that_contradicts_is_believed_by_neither(mount, tmp_path
         assert same(np.load(mounted / "f32/a.weight.npy"), wanted)
 
 
+def test_groups_of_any_size_are_what_the_configuration_says(mount, tmp_path):
+    code, scale = raw(8 * 96, 1).reshape(8, 96), np.arange(1, 17, dtype="<f4").reshape(8, 2)
+    model = Safetensors().tensor("a.weight", "F8_E4M3", (8, 96), code).tensor("a.weight_scale", "F32", (8, 2), scale)
+    for number, size in enumerate((48, 64, 96, None)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        weights = {"strategy": "group", "group_size": size, "num_bits": 8, "type": "float"}
+        config = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"g": {"weights": weights}}}
+        if size:
+            (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+        mounted = mount(model.write(folder / "model.safetensors"))
+        about = mounted.json("f32/a.weight.json")
+        assert about["scaled"] is (size in (48, 64)), size  # unsaid, both fit: not guessed
+        wanted = wide(code.view(E4M3))
+        if about["scaled"]:
+            assert about["scale"]["block"] == [1, size]
+            wanted = wanted * spread(scale, (8, 96), (1, size))
+        assert same(np.load(mounted / "f32/a.weight.npy"), wanted)
+
+
+def test_a_power_of_two_is_no_scale_of_int8(mount, tmp_path):
+    model = Safetensors().tensor("a.weight", "I8", (4, 32)).tensor("a.scale", "F8_E8M0", (4, 4))
+    model.tensor("b.weight", "I8", (4, 32)).tensor("b.weight_scale", "F8_E8M0", (4, 1))
+    mounted = mount(model.write(tmp_path / "model.safetensors"))
+    for name in "ab":
+        assert not (mounted / f"f32/{name}.weight.bin").exists()
+        assert mounted.json(f"tensors/{name}.weight.json")["scaled"] is False
+    assert mounted.model["warnings"]
+
+
+def test_a_configuration_as_python_writes_it_is_heard_and_a_broken_one_said(mount, tmp_path):
+    case = multiplied("a", "fp8-block", (256, 256), (2, 2), suffix="weight_scale_inv", blocks=(128, 128), block=[128, 128])
+    model = put(Safetensors(), [case])
+    veto = '{"limit": [0.0, Infinity, NaN], "quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}}'
+    for number, (text, scaled, said) in enumerate([(veto, False, False), ("\ufeff" + veto, False, False), (veto[:-3], True, True), ("{} x", True, True)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "config.json").write_text(text)
+        mounted = mount(model.write(folder / "model.safetensors"))
+        assert mounted.json("f32/a.weight.json")["scaled"] is scaled, text
+        assert any("config.json" in warning and "not heard" in warning for warning in mounted.model["warnings"]) is said, text
+
+
 def test_byte_scales_are_exponents_where_that_is_said(mount, tmp_path):
     code, exponent = raw(200 * 300, 1).reshape(200, 300), (raw(6, 2) % 40 + 100).astype("u1").reshape(2, 3)
     model = Safetensors().tensor("a.weight", "F8_E4M3", code.shape, code).tensor("a.weight_scale_inv", "U8", (2, 3), exponent)
