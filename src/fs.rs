@@ -251,8 +251,14 @@ impl WeightFs {
     }
 
     /// The source a read of `ino` may have to wait for, when it is not on a local file system.
+    /// A file of the whole model may wait for any: its number is one past the last source's.
     pub fn slow_source(&self, ino: Ino) -> Option<u32> {
         let node = self.layout.node(self.names(), ino)?;
+        if matches!(node, Node::Whole(_) | Node::Gguf) {
+            let sources = self.parts.store.sources();
+            let slow = sources.iter().any(|source| source.io() == IoMode::Pread);
+            return slow.then_some(sources.len() as u32);
+        }
         let shard = match node {
             Node::Tensor(_, _, View::Json)
             | Node::Live(_)

@@ -64,13 +64,19 @@ struct Owner {
     umask: u16,
 }
 
+/// Which files pass through the page cache.
+#[derive(Clone, Copy, Debug)]
+struct Serving {
+    cache: CacheMode,
+    /// Whether the kernel can map files that are served past its page cache.
+    direct_maps: bool,
+}
+
 #[derive(Debug)]
 struct Adapter {
     fs: Arc<WeightFs>,
     owner: Owner,
-    cache: CacheMode,
-    /// Whether the kernel can map files that are served past its page cache.
-    direct_maps: bool,
+    serving: Serving,
     lanes: lanes::Lanes,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
@@ -143,9 +149,11 @@ impl Adapter {
             flags: 0,
         }
     }
+}
 
+impl Serving {
     /// How a file is opened: past the page cache, or with its pages kept between opens.
-    fn open_flags(&self, node: Node, size: u64) -> FopenFlags {
+    fn open_flags(self, node: Node, size: u64) -> FopenFlags {
         let direct = match node {
             Node::Live(_) => true,
             Node::Tensor(_, _, View::Bin | View::Npy)
@@ -166,12 +174,12 @@ impl Adapter {
         how | FopenFlags::FOPEN_NOFLUSH
     }
 
-    fn open_node(&self, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
-        let node = self.fs.node(ino)?;
+    fn open(self, fs: &WeightFs, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
+        let node = fs.node(ino)?;
         // Pages in the kernel's cache would outlive a change of the source: look before they are used.
-        self.fs.check_source(node)?;
-        let handle = self.fs.open(ino)?;
-        let size = if is_live(node) { 0 } else { self.fs.attr(node)?.size };
+        fs.check_source(node)?;
+        let handle = fs.open(ino)?;
+        let size = if is_live(node) { 0 } else { fs.attr(node)?.size };
         Ok((handle, self.open_flags(node, size)))
     }
 }
@@ -252,8 +260,9 @@ impl Filesystem for Adapter {
                 debug!("the kernel lacks {flag:?}");
             }
         }
-        self.direct_maps = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
-        if !self.direct_maps && self.cache == CacheMode::Direct {
+        self.serving.direct_maps =
+            config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+        if !self.serving.direct_maps && self.serving.cache == CacheMode::Direct {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "cache=direct: this kernel cannot map such files (it needs Linux 6.6); use cache=page",
@@ -317,15 +326,28 @@ impl Filesystem for Adapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        let opened = guarded(|| self.open_node(ino(number)?));
-        answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
-            Handle,
-            _
-        )| {
-            self.activity.open.fetch_add(1, Ordering::Relaxed);
-            self.activity.touch();
-            reply.opened(FileHandle(handle.0), flags);
-        });
+        let ino = match ino(number) {
+            Ok(ino) => ino,
+            Err(error) => return reply.error(errno::errno(&error)),
+        };
+        let (fs, serving) = (Arc::clone(&self.fs), self.serving);
+        let activity = Arc::clone(&self.activity);
+        let open = move || {
+            let opened = guarded(|| serving.open(&fs, ino));
+            answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
+                Handle,
+                _
+            )| {
+                activity.open.fetch_add(1, Ordering::Relaxed);
+                activity.touch();
+                reply.opened(FileHandle(handle.0), flags);
+            });
+        };
+        // Even the attributes of a file may have to come from a server that is slow to answer.
+        match self.fs.slow_source(ino) {
+            None => open(),
+            Some(lane) => self.lanes.run(lane as usize, open),
+        }
     }
 
     fn read(

@@ -5,7 +5,7 @@
 //! costs one hash index. Must not know bytes or FUSE.
 
 use crate::model::{Model, Value};
-use crate::naming::{Catalog, StemIndex, file_stem};
+use crate::naming::{Catalog, StemIndex, file_name, file_stem};
 use crate::quant::Target;
 use crate::scale::Scales;
 use crate::view::document::LONGEST_SUFFIX;
@@ -587,11 +587,6 @@ fn source_file_name(model: &Model, i: u32) -> Cow<'_, [u8]> {
 /// File name of the `i`th metadata entry in `metadata/`.
 pub fn metadata_file_name(model: &Model, i: u32) -> Cow<'_, [u8]> {
     let meta = &model.metadata[i as usize];
-    let stem = file_stem(&meta.key, LONGEST_SUFFIX);
-    match meta.value {
-        // Without a suffix the stem may be one of the two names that a directory cannot hold.
-        Value::Str(_) if matches!(&*stem, b"." | b"..") => file_stem(&meta.key, 0),
-        Value::Str(_) => stem,
-        _ => Cow::Owned([&*stem, b".json"].concat()),
-    }
+    let suffix = if matches!(meta.value, Value::Str(_)) { "" } else { ".json" };
+    file_name(&meta.key, suffix, LONGEST_SUFFIX)
 }

@@ -13,7 +13,7 @@ mod status;
 mod table;
 mod tofu;
 
-pub use crate::seal::Part;
+pub use crate::seal::{Part, hex};
 pub use status::{BadChunk, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;

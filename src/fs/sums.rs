@@ -3,7 +3,8 @@
 use super::Parts;
 use crate::naming::file_stem;
 use crate::store::Store;
-use crate::view::document::{LONGEST_SUFFIX, hex, is_stored_tensor};
+use crate::store::hex;
+use crate::view::document::{LONGEST_SUFFIX, is_stored_tensor};
 use crate::view::text::Lines;
 use std::io;
 use std::sync::Arc;

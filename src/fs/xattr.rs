@@ -2,6 +2,7 @@
 
 use super::{FsError, WeightFs};
 use crate::layout::{Ino, Node, View};
+use crate::store::hex;
 use crate::view::{self, Repr, document};
 
 const PREFIX: &[u8] = b"user.weightfs.";
@@ -53,7 +54,7 @@ impl WeightFs {
             (Node::Tensor(..) | Node::Source(_), Name::Trust) => Some(store.trust().name().into()),
             (Node::Tensor(index, repr, view), _) => self.tensor_attribute(index, repr, view, name),
             (Node::Source(shard), Name::Sha256) => {
-                store.source_sha256(shard as usize).map(|digest| document::hex(&digest))
+                store.source_sha256(shard as usize).map(|digest| hex(&digest))
             }
             _ => None,
         }
@@ -77,7 +78,7 @@ impl WeightFs {
                 format!("[{}]", dims.join(", "))
             }
             Name::Crc32 => format!("{:08x}", checksum()?.crc32),
-            Name::Sha256 => document::hex(&checksum()?.sha256?),
+            Name::Sha256 => hex(&checksum()?.sha256?),
             Name::State => store.tensor_state(mounted.source as usize).name().into(),
             Name::Trust => store.trust().name().into(),
         })

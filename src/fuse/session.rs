@@ -1,6 +1,6 @@
 //! Mounting, waiting and unmounting.
 
-use super::{Activity, Adapter, CacheMode, Owner, lanes};
+use super::{Activity, Adapter, CacheMode, Owner, Serving, lanes};
 use crate::fs::WeightFs;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use log::{debug, info};
@@ -77,11 +77,11 @@ pub fn mount(
     let (alive, ended) = mpsc::channel();
     let adapter = Adapter {
         _alive: alive,
-        lanes: lanes::Lanes::new(fs.store().sources().len(), threads),
+        // One for each source, and one for what needs them all.
+        lanes: lanes::Lanes::new(fs.store().sources().len() + 1, threads),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
-        cache: options.cache,
-        direct_maps: false,
+        serving: Serving { cache: options.cache, direct_maps: false },
         activity: Arc::clone(&activity),
     };
     let session =

@@ -55,14 +55,6 @@ pub enum LoadError {
     DuplicateTensor { name: Box<[u8]>, first: PathBuf, second: PathBuf, why: &'static str },
 }
 
-impl LoadError {
-    /// Whether the command line asked for something that does not exist as a way to name a
-    /// model, rather than that the model is at fault.
-    pub fn is_usage(&self) -> bool {
-        matches!(self, LoadError::StoreName { .. })
-    }
-}
-
 /// A path in a message: no control character reaches a terminal.
 pub(super) struct Shown<'a>(pub(super) &'a Path);
 

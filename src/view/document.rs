@@ -6,7 +6,7 @@ use crate::model::{Array, ByteOrder, Format, Model, Value, elements};
 use crate::naming::{Catalog, Mounted, file_stem};
 use crate::quant::Target;
 use crate::scale::Scales;
-use crate::store::{Store, Verify};
+use crate::store::{Store, Verify, hex};
 use crate::view::json::lossy;
 use crate::view::{self, Repr, Stock, Stored, scaled};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -266,15 +266,6 @@ impl Serialize for Listed<'_> {
             }
         }))
     }
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
-        let _ = write!(text, "{b:02x}");
-        text
-    })
 }
 
 /// Seconds and nanoseconds since 1970: exact, unlike a JSON number.
