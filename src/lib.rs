@@ -18,6 +18,7 @@ pub mod dtype;
 pub mod format;
 pub mod fs;
 pub mod fuse;
+pub mod hf;
 pub mod layout;
 pub mod load;
 pub mod model;

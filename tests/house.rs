@@ -25,12 +25,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "view",
         &["bytes", "content", "dtype", "format", "model", "naming", "quant", "scale", "store"],
     ),
+    ("hf", &["content", "format", "model", "quant", "store", "view"]),
     ("layout", &["model", "naming", "quant", "scale", "view"]),
     (
         "fs",
         &[
-            "bytes", "content", "dtype", "layout", "model", "naming", "quant", "scale", "source",
-            "store", "view",
+            "bytes", "content", "dtype", "hf", "layout", "model", "naming", "quant", "scale",
+            "source", "store", "view",
         ],
     ),
     ("fuse", &["fs", "layout", "store"]),
