@@ -4,21 +4,25 @@
 //! safetensors or fuser.
 
 use crate::content::{Body, Content};
+use crate::hf;
 use crate::layout::{Dir, Doc, FileKind, Ino, Layout, LayoutError, Names, Node, Offer, View};
 use crate::model::{Extent, Model, Value};
 use crate::naming::Catalog;
+use crate::quant::Target;
 use crate::scale::Scales;
 use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
 use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, Stock, document, json};
+use members::Choice;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
+mod companions;
 pub mod live;
 mod members;
 mod sums;
@@ -116,11 +120,26 @@ pub struct Parts {
     pub scales: Scales,
     /// Where the daemon logs, for `status.json`.
     pub log: Option<String>,
+    /// What `hf/` holds, under `map=hf`.
+    pub hf: Option<Hf>,
+}
+
+/// What `hf/` holds.
+#[derive(Debug)]
+pub struct Hf {
+    /// Its files beside the weights.
+    pub files: Vec<hf::File>,
+    /// The type of the weights; `None`: BF16 where they are quantised, else as stored.
+    pub dtype: Option<Target>,
 }
 
 impl Parts {
     fn stock(&self) -> Stock<'_> {
         Stock { model: &self.model, scales: &self.scales }
+    }
+
+    fn hf_dtype(&self) -> Option<Target> {
+        self.hf.as_ref().and_then(|hf| hf.dtype)
     }
 }
 
@@ -135,10 +154,12 @@ pub struct WeightFs {
     values: Box<[OnceLock<Arc<Text>>]>,
     /// `SHA256SUMS` and `tensors.sfv`.
     sums: [OnceLock<Arc<Text>>; 2],
-    /// `model.safetensors`, stored and in each dtype.
-    whole: [OnceLock<Arc<Whole>>; 4],
+    /// `model.safetensors`, stored, in each dtype and in `hf/`.
+    whole: [OnceLock<Arc<Whole>>; Choice::COUNT],
     /// `model.gguf`.
     gguf: OnceLock<Arc<Whole>>,
+    /// `hf/`.
+    hf: companions::Companions,
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -159,7 +180,8 @@ impl WeightFs {
         }
         let names = Names { model: &parts.model, catalog: &parts.catalog, scales: &parts.scales };
         let hashed = parts.store.source_sha256(0).is_some();
-        let offer = Offer { sealed: parts.store.is_sealed(), hashed, whole, gguf };
+        let hf = parts.hf.as_ref().map(|hf| &*hf.files);
+        let offer = Offer { sealed: parts.store.is_sealed(), hashed, whole, gguf, hf };
         let layout = Layout::new(names, offer)?;
         let mtime =
             parts.store.sources().iter().map(|s| s.mtime()).max().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -172,6 +194,7 @@ impl WeightFs {
             sums: Default::default(),
             whole: Default::default(),
             gguf: OnceLock::new(),
+            hf: companions::Companions::new(parts.hf.as_ref()),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
@@ -200,15 +223,43 @@ impl WeightFs {
     }
 
     /// The entry `name` of the directory `parent`.
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Node, FsError> {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong(name.len()));
         }
         let Node::Dir(dir) = self.node(parent)? else {
             return Err(FsError::NotDirectory);
         };
-        let node = self.layout.lookup(self.names(), dir, name).ok_or(FsError::NotFound)?;
-        self.attr(node)
+        self.layout.lookup(self.names(), dir, name).ok_or(FsError::NotFound)
+    }
+
+    /// Whether [`WeightFs::attr`] answers from memory: the size of what is made on first use,
+    /// partly from metadata in the source, is not known before.
+    pub fn knows_size(&self, node: Node) -> bool {
+        match node {
+            Node::Hf(file) => self.hf.is_made(file),
+            Node::Doc(Doc::Metadata) => self.metadata.get().is_some(),
+            Node::Doc(Doc::Sha256Sums) => self.sums[sums::Kind::Sha256 as usize].get().is_some(),
+            Node::Doc(Doc::Sfv) => self.sums[sums::Kind::Sfv as usize].get().is_some(),
+            Node::Meta(i) => {
+                let i = i as usize;
+                matches!(self.parts.model.metadata[i].value, Value::Str(_))
+                    || self.values[i].get().is_some()
+            }
+            Node::Whole(repr) => self.whole[Choice::One(repr).slot()].get().is_some(),
+            Node::HfWeights => self.whole[self.hf_choice().slot()].get().is_some(),
+            Node::Gguf => self.gguf.get().is_some(),
+            _ => true,
+        }
+    }
+
+    /// The source that must be waited for before the size of `node` is known, or one past the
+    /// last where that only takes time.
+    pub fn making(&self, node: Node) -> Option<u32> {
+        if self.knows_size(node) {
+            return None;
+        }
+        Some(self.slow_source(node.ino()).unwrap_or(self.parts.store.sources().len() as u32))
     }
 
     /// Attributes of a node.
@@ -242,7 +293,7 @@ impl WeightFs {
     pub fn check_source(&self, node: Node) -> Result<(), FsError> {
         let sources = self.parts.store.sources();
         let behind = match (node, self.shard(node)) {
-            (Node::Whole(_) | Node::Gguf, _) => sources,
+            (Node::Whole(_) | Node::Gguf | Node::HfWeights, _) => sources,
             (Node::Tensor(_, _, View::Json), _) | (_, None) => &[],
             (_, Some(shard)) => &sources[shard as usize..][..1],
         };
@@ -254,7 +305,7 @@ impl WeightFs {
     /// A file of the whole model may wait for any: its number is one past the last source's.
     pub fn slow_source(&self, ino: Ino) -> Option<u32> {
         let node = self.layout.node(self.names(), ino)?;
-        if matches!(node, Node::Whole(_) | Node::Gguf) {
+        if matches!(node, Node::Whole(_) | Node::Gguf | Node::HfWeights) {
             let sources = self.parts.store.sources();
             let slow = sources.iter().any(|source| source.io() == IoMode::Pread);
             return slow.then_some(sources.len() as u32);
@@ -410,22 +461,33 @@ impl WeightFs {
                 content.ok_or(FsError::NotFound)?
             }
             Node::Whole(repr) => {
-                let whole = once(
-                    &self.whole[Repr::ALL.iter().position(|&r| r == repr).unwrap_or(0)],
-                    || {
-                        Whole::new(
-                            Arc::new(members::Members::new(Arc::clone(&self.parts), repr)),
-                            &self.parts.model,
-                            &self.parts.store,
-                        )
-                    },
-                )?;
+                let whole = self.whole(Choice::One(repr))?;
+                Content { head: (&[]).into(), body: Body::Whole(whole) }
+            }
+            Node::Hf(file) => {
+                Content { head: self.hf.bytes(&self.parts, file)?.into(), body: Body::Empty }
+            }
+            Node::HfWeights => {
+                let whole = self.whole(self.hf_choice())?;
                 Content { head: (&[]).into(), body: Body::Whole(whole) }
             }
             Node::Gguf => {
                 let whole = once(&self.gguf, || Whole::gguf(model, &self.parts.store))?;
                 Content { head: (&[]).into(), body: Body::Whole(whole) }
             }
+        })
+    }
+
+    /// How `hf/` holds its weights.
+    fn hf_choice(&self) -> Choice {
+        self.parts.hf_dtype().map_or(Choice::Checkpoint, |dtype| Choice::One(Repr::Float(dtype)))
+    }
+
+    /// A `model.safetensors`, planned on first use.
+    fn whole(&self, choice: Choice) -> Result<Arc<Whole>, FsError> {
+        once(&self.whole[choice.slot()], || {
+            let members = members::Members::new(Arc::clone(&self.parts), choice);
+            Whole::new(Arc::new(members), &self.parts.model, &self.parts.store)
         })
     }
 

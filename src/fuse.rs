@@ -123,8 +123,8 @@ thread_local! {
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Adapter {
-    fn attr(&self, attr: &Attr) -> FileAttr {
+impl Owner {
+    fn attr(self, attr: &Attr) -> FileAttr {
         let (kind, perm) = match attr.kind {
             FileKind::Directory => (FileType::Directory, 0o555),
             FileKind::File => (FileType::RegularFile, 0o444),
@@ -139,14 +139,40 @@ impl Adapter {
             ctime: attr.mtime,
             crtime: attr.mtime,
             kind,
-            perm: if attr.kind == FileKind::Symlink { perm } else { perm & !self.owner.umask },
+            perm: if attr.kind == FileKind::Symlink { perm } else { perm & !self.umask },
             nlink: attr.nlink,
-            uid: self.owner.uid,
-            gid: self.owner.gid,
+            uid: self.uid,
+            gid: self.gid,
             rdev: 0,
             // What cp and Python take as their buffer size: one large request instead of many.
             blksize: 1024 * 1024,
             flags: 0,
+        }
+    }
+}
+
+impl Adapter {
+    /// Inode 0: the kernel remembers that there is no such file.
+    fn nothing(&self) -> FileAttr {
+        let mut none = self.owner.attr(&Attr {
+            ino: Ino::ROOT,
+            kind: FileKind::File,
+            size: 0,
+            nlink: 0,
+            mtime: std::time::UNIX_EPOCH,
+        });
+        none.ino = INodeNo(0);
+        none
+    }
+
+    /// Gives `then` the attributes of `node`: from another thread when its size has to be found
+    /// first.
+    fn with_attr(&self, node: Node, then: impl FnOnce(Result<FileAttr, FsError>) + Send + 'static) {
+        let (fs, owner) = (Arc::clone(&self.fs), self.owner);
+        let answer = move || then(guarded(|| Ok(owner.attr(&fs.attr(node)?))));
+        match self.fs.making(node) {
+            None => answer(),
+            Some(lane) => self.lanes.run(lane as usize, answer),
         }
     }
 }
@@ -160,6 +186,7 @@ impl Serving {
             | Node::Source(_)
             | Node::Whole(_)
             | Node::Gguf
+            | Node::HfWeights
                 if self.direct_maps =>
             {
                 match self.cache {
@@ -279,41 +306,35 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = guarded(|| self.fs.lookup(ino(parent)?, name.as_bytes()));
-        match found {
-            Ok(attr) => {
-                let ttl = self.fs.node(attr.ino).map_or(FOREVER, time_to_live);
-                reply.entry(&ttl, &self.attr(&attr), Generation(0));
-            }
-            Err(FsError::NotFound) => {
-                // Inode 0: the kernel remembers that there is no such file.
-                let mut none = self.attr(&Attr {
-                    ino: Ino::ROOT,
-                    kind: FileKind::File,
-                    size: 0,
-                    nlink: 0,
-                    mtime: std::time::UNIX_EPOCH,
-                });
-                none.ino = INodeNo(0);
-                reply.entry(&FOREVER, &none, Generation(0));
-            }
+        let node = match guarded(|| self.fs.lookup(ino(parent)?, name.as_bytes())) {
+            Ok(node) => node,
+            Err(FsError::NotFound) => return reply.entry(&FOREVER, &self.nothing(), Generation(0)),
             Err(error) => {
                 debug!("lookup parent={parent} name={name:?} -> {error}");
-                reply.error(errno::errno(&error));
+                return reply.error(errno::errno(&error));
             }
-        }
+        };
+        self.with_attr(node, move |found| {
+            answer!(
+                reply,
+                format_args!("lookup parent={parent} ino={}", node.ino().0),
+                found,
+                |attr| {
+                    reply.entry(&time_to_live(node), &attr, Generation(0));
+                }
+            );
+        });
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = guarded(|| {
-            let node = self.fs.node(ino(number)?)?;
-            Ok((node, self.fs.attr(node)?))
-        });
-        answer!(reply, format_args!("getattr ino={number}"), found, |(node, attr): (
-            Node,
-            Attr
-        )| {
-            reply.attr(&time_to_live(node), &self.attr(&attr));
+        let node = match guarded(|| self.fs.node(ino(number)?)) {
+            Ok(node) => node,
+            Err(error) => return reply.error(errno::errno(&error)),
+        };
+        self.with_attr(node, move |found| {
+            answer!(reply, format_args!("getattr ino={number}"), found, |attr| {
+                reply.attr(&time_to_live(node), &attr);
+            });
         });
     }
 
@@ -427,15 +448,15 @@ impl Filesystem for Adapter {
     ) {
         let listed = guarded(|| {
             self.fs.list(ino(number)?, offset, &mut |next, node, name| {
-                let (ttl, attr) = match self.fs.attr(node) {
-                    Ok(attr) => (time_to_live(node), attr),
-                    // The name is right all the same; whoever asks for the size will see the error.
-                    Err(error) => {
-                        warn!("readdirplus ino={number}: {error}");
-                        (NOT_AT_ALL, self.fs.attr_without_size(node))
-                    }
+                // Where the size is not known yet, the name alone counts: valid for no time, so that
+                // whoever wants the size asks for it.
+                let known =
+                    self.fs.knows_size(node).then(|| self.fs.attr(node)).and_then(Result::ok);
+                let (ttl, attr) = match known {
+                    Some(attr) => (time_to_live(node), attr),
+                    None => (NOT_AT_ALL, self.fs.attr_without_size(node)),
                 };
-                let attr = self.attr(&attr);
+                let attr = self.owner.attr(&attr);
                 !reply.add(attr.ino, next, OsStr::from_bytes(name), &ttl, &attr, Generation(0))
             })
         });

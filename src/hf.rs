@@ -8,7 +8,7 @@ mod config;
 pub mod meta;
 mod tokenizer;
 
-use crate::model::Format;
+use crate::model::{Format, Model};
 use meta::Meta;
 use std::io;
 
@@ -60,6 +60,15 @@ impl Weights {
             Weights::Float32 => "float32",
         }
     }
+}
+
+/// What precedes the name of a further chat template in its key.
+pub const NAMED_TEMPLATE: &[u8] = b"tokenizer.chat_template.";
+
+/// The name of the template in the `i`th metadata key.
+pub fn template_name(model: &Model, i: u32) -> &[u8] {
+    let key = model.metadata.get(i as usize).map(|meta| &*meta.key).unwrap_or_default();
+    key.strip_prefix(NAMED_TEMPLATE).unwrap_or(key)
 }
 
 /// Decides which files there are, from the header alone: keys, counts and lengths.

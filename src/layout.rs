@@ -4,6 +4,7 @@
 //! the n-th tensor, the n-th metadata key, ...), so a directory of a million names
 //! costs one hash index. Must not know bytes or FUSE.
 
+use crate::hf;
 use crate::model::{Model, Value};
 use crate::naming::{Catalog, StemIndex, file_name, file_stem};
 use crate::quant::Target;
@@ -11,7 +12,12 @@ use crate::scale::Scales;
 use crate::view::document::LONGEST_SUFFIX;
 use crate::view::{self, Repr, Stock};
 use std::borrow::Cow;
-use std::num::NonZeroU64;
+
+mod hf_entries;
+mod node;
+
+use node::LIVES;
+pub use node::{Dir, Doc, Ino, Live, Node, View};
 
 /// File names of the whole model.
 const WHOLE: &str = "model.safetensors";
@@ -19,170 +25,6 @@ const GGUF: &str = "model.gguf";
 
 /// Any float type: names are the same in all of them.
 const FLOAT: Repr = Repr::Float(Target::F32);
-
-/// An inode number: stable for the same model and options across mounts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ino(pub NonZeroU64);
-
-impl Ino {
-    /// The root directory.
-    pub const ROOT: Ino = Ino(NonZeroU64::MIN);
-
-    fn new(class: u8, index: u32) -> Ino {
-        Ino(NonZeroU64::MIN.saturating_add(u64::from(class) << 40 | u64::from(index)))
-    }
-}
-
-/// A directory of the mount.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dir {
-    Root,
-    Metadata,
-    Tensors(Repr),
-    Source,
-    SourceNames,
-    Live,
-}
-
-/// A document about the whole model.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doc {
-    Model,
-    Metadata,
-    Sha256Sums,
-    Sfv,
-}
-
-/// A document that tells how things stand now.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Live {
-    Status,
-    Metrics,
-}
-
-/// A file that shows one tensor.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum View {
-    Bin,
-    Json,
-    Npy,
-}
-
-impl View {
-    const ALL: [View; 3] = [View::Bin, View::Json, View::Npy];
-
-    const fn suffix(self) -> &'static str {
-        match self {
-            View::Bin => ".bin",
-            View::Json => ".json",
-            View::Npy => ".npy",
-        }
-    }
-}
-
-/// What an inode stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Node {
-    /// A directory.
-    Dir(Dir),
-    /// A document about the model.
-    Doc(Doc),
-    /// A live document.
-    Live(Live),
-    /// The value of the n-th metadata key.
-    Meta(u32),
-    /// The n-th source file.
-    Source(u32),
-    /// The symlink from the n-th stored tensor's name.
-    SourceName(u32),
-    /// A file of the n-th mounted tensor.
-    Tensor(u32, Repr, View),
-    /// The whole model as one safetensors file.
-    Whole(Repr),
-    /// The whole model as one GGUF file.
-    Gguf,
-}
-
-/// In the order of their inode numbers: new ones go to the end.
-const DIRS: [Dir; 9] = [
-    Dir::Root,
-    Dir::Metadata,
-    Dir::Tensors(Repr::Stored),
-    Dir::Source,
-    Dir::SourceNames,
-    Dir::Live,
-    Dir::Tensors(Repr::Float(Target::F32)),
-    Dir::Tensors(Repr::Float(Target::F16)),
-    Dir::Tensors(Repr::Float(Target::BF16)),
-];
-const DOCS: [Doc; 4] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv];
-const LIVES: [Live; 2] = [Live::Status, Live::Metrics];
-
-/// Classes of inode numbers. They are part of what stays the same across versions:
-/// new kinds of file get new numbers.
-mod class {
-    pub(super) const DIR: u8 = 0;
-    pub(super) const DOC: u8 = 1;
-    pub(super) const LIVE: u8 = 2;
-    pub(super) const META: u8 = 3;
-    pub(super) const SOURCE: u8 = 4;
-    pub(super) const SOURCE_NAME: u8 = 5;
-    pub(super) const WHOLE: u8 = 6;
-    pub(super) const GGUF: u8 = 7;
-    /// The first of one class per representation and view.
-    pub(super) const TENSOR: u8 = 16;
-}
-
-fn position<T: PartialEq>(all: &[T], one: &T) -> u32 {
-    all.iter().position(|x| x == one).map_or(0, |i| i as u32)
-}
-
-impl Node {
-    /// The inode number.
-    pub fn ino(self) -> Ino {
-        match self {
-            Node::Dir(dir) => Ino::new(class::DIR, position(&DIRS, &dir)),
-            Node::Doc(doc) => Ino::new(class::DOC, position(&DOCS, &doc)),
-            Node::Live(live) => Ino::new(class::LIVE, position(&LIVES, &live)),
-            Node::Meta(i) => Ino::new(class::META, i),
-            Node::Source(i) => Ino::new(class::SOURCE, i),
-            Node::SourceName(i) => Ino::new(class::SOURCE_NAME, i),
-            Node::Whole(repr) => Ino::new(class::WHOLE, position(&Repr::ALL, &repr)),
-            Node::Gguf => Ino::new(class::GGUF, 0),
-            Node::Tensor(i, repr, view) => {
-                let views = View::ALL.len() as u32;
-                let at = position(&Repr::ALL, &repr) * views + position(&View::ALL, &view);
-                Ino::new(class::TENSOR + at as u8, i)
-            }
-        }
-    }
-
-    fn from_ino(ino: Ino) -> Option<Node> {
-        let number = ino.0.get() - 1;
-        let class = u8::try_from(number >> 40).ok()?;
-        let index = u32::try_from(number & 0xff_ffff_ffff).ok()?;
-        let at = index as usize;
-        Some(match class {
-            class::DIR => Node::Dir(*DIRS.get(at)?),
-            class::DOC => Node::Doc(*DOCS.get(at)?),
-            class::LIVE => Node::Live(*LIVES.get(at)?),
-            class::META => Node::Meta(index),
-            class::SOURCE => Node::Source(index),
-            class::SOURCE_NAME => Node::SourceName(index),
-            class::WHOLE => Node::Whole(*Repr::ALL.get(at)?),
-            class::GGUF if index == 0 => Node::Gguf,
-            _ => {
-                let at = usize::from(class.checked_sub(class::TENSOR)?);
-                let repr = *Repr::ALL.get(at / View::ALL.len())?;
-                Node::Tensor(index, repr, View::ALL[at % View::ALL.len()])
-            }
-        })
-    }
-}
 
 /// Which kind of file a node is.
 #[allow(missing_docs)]
@@ -230,11 +72,13 @@ pub struct Layout {
     sources: StemIndex,
     /// Root entries in listing order.
     root: Vec<(&'static str, Node)>,
+    /// Entries of `hf/` and of its directory of templates.
+    hf: hf_entries::HfEntries,
 }
 
 /// Which files about the whole model a mount has.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Offer {
+pub struct Offer<'a> {
     /// `tensors.sfv`: there are CRC32s to list.
     pub sealed: bool,
     /// `SHA256SUMS`: there are SHA-256 digests to list.
@@ -243,6 +87,8 @@ pub struct Offer {
     pub whole: bool,
     /// `model.gguf`: the model came from GGUF and can be one such file.
     pub gguf: bool,
+    /// `hf/`, with these files beside the weights.
+    pub hf: Option<&'a [hf::File]>,
 }
 
 /// Model and names, which every question to the plan needs.
@@ -264,8 +110,8 @@ impl<'a> Names<'a> {
 
 impl Layout {
     /// Plans the mount; `offer` says which files about the whole model there are.
-    pub fn new(names: Names<'_>, offer: Offer) -> Result<Layout, LayoutError> {
-        let Offer { sealed, hashed, whole, gguf } = offer;
+    pub fn new(names: Names<'_>, offer: Offer<'_>) -> Result<Layout, LayoutError> {
+        let Offer { sealed, hashed, whole, gguf, hf } = offer;
         let Names { model, catalog, .. } = names;
         let tensors = index(
             "tensors",
@@ -317,6 +163,9 @@ impl Layout {
         if whole {
             root.push((WHOLE, Node::Whole(Repr::Stored)));
         }
+        if hf.is_some() {
+            root.push(("hf", Node::Dir(Dir::Hf)));
+        }
         root.push(("source", Node::Dir(Dir::Source)));
         if source_names.is_some() {
             root.push(("source-names", Node::Dir(Dir::SourceNames)));
@@ -328,7 +177,9 @@ impl Layout {
             root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
         }
         root.push((".weightfs", Node::Dir(Dir::Live)));
-        Ok(Layout { tensors, renamed, renamed_index, source_names, metadata, sources, root })
+        let hf =
+            hf.map(|files| hf_entries::HfEntries::new(model, files, whole)).unwrap_or_default();
+        Ok(Layout { tensors, renamed, renamed_index, source_names, metadata, sources, root, hf })
     }
 
     /// What `ino` stands for, if there is such a file.
@@ -336,6 +187,8 @@ impl Layout {
         let node = Node::from_ino(ino)?;
         let exists = match node {
             Node::Dir(Dir::SourceNames) => self.source_names.is_some(),
+            Node::Dir(Dir::HfTemplates) | Node::Hf(_) | Node::HfWeights => self.hf.has(node),
+            Node::Dir(Dir::Hf) => self.root.iter().any(|&(_, n)| n == node),
             Node::Dir(_) | Node::Live(_) => true,
             Node::Doc(_) | Node::Gguf => self.root.iter().any(|&(_, n)| n == node),
             Node::Meta(i) => (i as usize) < names.model.metadata.len(),
@@ -356,6 +209,7 @@ impl Layout {
             Dir::Root => {
                 self.root.iter().find(|(n, _)| n.as_bytes() == name).map(|&(_, node)| node)
             }
+            Dir::Hf | Dir::HfTemplates => self.hf.lookup(dir, name),
             Dir::Live => match name {
                 b"status.json" => Some(Node::Live(Live::Status)),
                 b"metrics" => Some(Node::Live(Live::Metrics)),
@@ -419,6 +273,12 @@ impl Layout {
                 let (name, node) = self.root[i];
                 emit(next, node, name.as_bytes())
             }),
+            Dir::Hf | Dir::HfTemplates => {
+                let entries = self.hf.of(dir);
+                numbered(from, entries.len() as u64, |i, next| {
+                    emit(next, entries[i].1, &entries[i].0)
+                });
+            }
             Dir::Live => numbered(from, LIVES.len() as u64, |i, next| {
                 let name = match LIVES[i] {
                     Live::Status => "status.json",
@@ -470,6 +330,9 @@ impl Layout {
     /// The directory that holds `node`.
     pub fn parent(node: Node) -> Dir {
         match node {
+            Node::Dir(Dir::HfTemplates) | Node::HfWeights => Dir::Hf,
+            Node::Hf(hf::File::NamedTemplate(_)) => Dir::HfTemplates,
+            Node::Hf(_) => Dir::Hf,
             Node::Dir(_) | Node::Doc(_) | Node::Gguf => Dir::Root,
             Node::Live(_) => Dir::Live,
             Node::Meta(_) => Dir::Metadata,
@@ -491,13 +354,15 @@ impl Layout {
     pub fn files(&self, names: Names<'_>) -> u64 {
         let Names { model, catalog, .. } = names;
         let tensors = (catalog.len(model) * View::ALL.len() * Repr::ALL.len()) as u64;
-        self.root.len() as u64 + tensors + (model.metadata.len() + model.shards.len()) as u64
+        let hf = (self.hf.of(Dir::Hf).len() + self.hf.of(Dir::HfTemplates).len()) as u64;
+        self.root.len() as u64 + hf + tensors + (model.metadata.len() + model.shards.len()) as u64
     }
 
     /// How many directories lie directly in `dir`.
     pub fn subdirectories(&self, dir: Dir) -> u32 {
         match dir {
             Dir::Root => self.root.iter().filter(|(_, n)| matches!(n, Node::Dir(_))).count() as u32,
+            Dir::Hf => u32::from(!self.hf.of(Dir::HfTemplates).is_empty()),
             _ => 0,
         }
     }

@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["bytes", "content", "dtype", "format", "model", "naming", "quant", "scale", "store"],
     ),
     ("hf", &["content", "format", "model", "quant", "store", "view"]),
-    ("layout", &["model", "naming", "quant", "scale", "view"]),
+    ("layout", &["hf", "model", "naming", "quant", "scale", "view"]),
     (
         "fs",
         &[

@@ -200,6 +200,7 @@ fn plan(path: &Path, settings: &[(&str, &str)]) -> WeightFs {
         warnings: Vec::new(),
         log: None,
         scales: Scales::default(),
+        hf: None,
     };
     WeightFs::new(parts).unwrap()
 }
@@ -226,14 +227,15 @@ impl Mounted {
     }
 
     fn whole(&self) -> Vec<u8> {
-        let attr = self.fs.lookup(Ino::ROOT, b"model.gguf").unwrap();
+        let node = self.fs.lookup(Ino::ROOT, b"model.gguf").unwrap();
+        let attr = self.fs.attr(node).unwrap();
         let bytes = self.read(0, attr.size as usize + 100);
         assert_eq!(bytes.len() as u64, attr.size);
         bytes
     }
 
     fn warnings(&self) -> Vec<String> {
-        let ino = self.fs.lookup(Ino::ROOT, b"model.json").unwrap().ino;
+        let ino = self.fs.lookup(Ino::ROOT, b"model.json").unwrap().ino();
         let mut out = vec![0; 1 << 16];
         let n = self.fs.read(ino, Handle(0), 0, &mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out[..n]).unwrap();

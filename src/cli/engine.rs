@@ -3,7 +3,7 @@
 
 use super::args::NameArgs;
 use super::exit::{self, Exit, Failure};
-use super::options::{Options, Override, SealChoice, SetValue};
+use super::options::{HfDtype, Options, Override, SealChoice, SetValue};
 use super::value_file;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -12,10 +12,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weightfs::format::gguf::array::{ArrayReader, Item};
+use weightfs::fs::Hf;
+use weightfs::hf::{self, meta::Meta};
 use weightfs::load::{self, Loaded};
 use weightfs::model::{Array, Format, Model};
 use weightfs::naming::{ArchFacts, Catalog, MapSpec};
 use weightfs::overrides::{self, Setting};
+use weightfs::quant::Target;
 use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
@@ -43,6 +46,8 @@ pub(crate) struct Opened {
     pub(crate) unused_seal: Option<UnusedSeal>,
     /// The weights that are codes with scales.
     pub(crate) scales: Scales,
+    /// What `hf/` holds.
+    pub(crate) hf: Option<Hf>,
 }
 
 /// Why a seal that is there is not used.
@@ -134,9 +139,6 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         override_key(&mut loaded.model, setting)?;
     }
     let mut warnings = Vec::new();
-    if options.dtype.is_some() {
-        warnings.push("dtype= has no effect: this version makes no hf/ directory".into());
-    }
     if options.on_corruption == OnCorruption::Log {
         warnings.push(SERVES_DAMAGE.into());
     }
@@ -186,6 +188,7 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
     let catalog = catalog(&model, &store, config, &options.map)?;
     let scales = view::scaled::recognise(&model, &catalog, &store, &hints);
     warnings.extend(scales.warnings(&model));
+    let hf = hf(&model, &store, options, &mut warnings);
     let (verify, on_corruption) = (options.verify, options.on_corruption);
     Ok(Opened {
         model,
@@ -197,7 +200,27 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         warnings,
         unused_seal,
         scales,
+        hf,
     })
+}
+
+/// What `hf/` holds: there is one for a GGUF under `map=hf`.
+fn hf(model: &Model, store: &Store, options: &Options, warnings: &mut Vec<String>) -> Option<Hf> {
+    let asked = options.map.iter().any(|value| MapSpec::parse(value) == MapSpec::Hf);
+    if !asked || model.format != Format::Gguf {
+        if options.dtype.is_some() {
+            warnings.push("dtype= has no effect: it is for hf/, of a GGUF under map=hf".into());
+        }
+        return None;
+    }
+    let plan = hf::plan(Meta::new(model, store));
+    warnings.extend(plan.warnings);
+    let dtype = options.dtype.map(|dtype| match dtype {
+        HfDtype::Bf16 => Target::BF16,
+        HfDtype::F16 => Target::F16,
+        HfDtype::F32 => Target::F32,
+    });
+    Some(Hf { files: plan.files, dtype })
 }
 
 /// Opens the files of a model.

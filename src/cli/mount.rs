@@ -135,6 +135,7 @@ fn parts(opened: Opened, log: Option<&Path>) -> Parts {
         verify: opened.verify,
         warnings: opened.warnings,
         scales: opened.scales,
+        hf: opened.hf,
         log: Some(logfile::describe(log).to_string_lossy().into_owned()),
     }
 }

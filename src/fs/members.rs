@@ -6,28 +6,61 @@ use crate::dtype::{DType, Kind};
 use crate::model::Format;
 use crate::naming::Mounted;
 use crate::quant::Target;
-use crate::view::whole::{MAX_HEADER, Member, Members as Choice, Whole, has_dtype};
+use crate::view::whole::{MAX_HEADER, Member, Members as Selection, Whole, has_dtype};
 use crate::view::{self, Repr, Stored};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The mounted tensors under one representation.
+/// How each tensor is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// All alike.
+    One(Repr),
+    /// As a checkpoint would be: what is quantised as BF16, the rest as it is stored.
+    Checkpoint,
+}
+
+impl Choice {
+    /// How many there are.
+    pub(super) const COUNT: usize = Repr::ALL.len() + 1;
+
+    /// A number of its own, below [`Choice::COUNT`].
+    pub(super) fn slot(self) -> usize {
+        match self {
+            Choice::One(repr) => Repr::ALL.iter().position(|&r| r == repr).unwrap_or(0),
+            Choice::Checkpoint => Repr::ALL.len(),
+        }
+    }
+}
+
+/// The mounted tensors under one choice.
 #[derive(Debug)]
 pub(super) struct Members {
     parts: Arc<Parts>,
-    repr: Repr,
+    choice: Choice,
 }
 
 impl Members {
-    pub(super) fn new(parts: Arc<Parts>, repr: Repr) -> Members {
-        Members { parts, repr }
+    pub(super) fn new(parts: Arc<Parts>, choice: Choice) -> Members {
+        Members { parts, choice }
+    }
+
+    /// What is tried first for the stored tensor `source`.
+    fn wanted(&self, source: u32) -> Repr {
+        match self.choice {
+            Choice::One(repr) => repr,
+            Choice::Checkpoint => match self.parts.model.tensors[source as usize].dtype.kind() {
+                Kind::Quantised => Repr::Float(Target::BF16),
+                _ => Repr::Stored,
+            },
+        }
     }
 
     /// The type a tensor has in the file and its bytes: as asked, else as stored, and what
     /// safetensors has no type for as F32.
     fn shown(&self, tensor: &Mounted<'_>) -> Option<(Repr, DType, Body)> {
         let stock = self.parts.stock();
-        let choices = [self.repr, Repr::Stored, Repr::Float(Target::F32)];
+        let choices = [self.wanted(tensor.source), Repr::Stored, Repr::Float(Target::F32)];
         let repr = choices.into_iter().find(|&r| {
             let undefined =
                 view::stored_form(tensor.dtype, stock.model.byte_order) == Stored::Undefined;
@@ -42,11 +75,12 @@ impl Members {
     /// decoded: in the root's, that is one that safetensors has no type for.
     fn leaves_out(&self, source: u32) -> bool {
         let Parts { model, scales, .. } = &*self.parts;
-        scales.is_companion(source) && (self.repr != Repr::Stored || model.format == Format::Gguf)
+        scales.is_companion(source)
+            && (self.choice != Choice::One(Repr::Stored) || model.format == Format::Gguf)
     }
 }
 
-impl Choice for Members {
+impl Selection for Members {
     fn count(&self) -> usize {
         self.parts.catalog.len(&self.parts.model)
     }
@@ -101,7 +135,7 @@ pub(super) fn obstacles(parts: &Arc<Parts>) -> (bool, Vec<String>) {
     }
     if bound > MAX_HEADER {
         let fits = Repr::ALL.into_iter().all(|repr| {
-            let members = Arc::new(Members::new(Arc::clone(parts), repr));
+            let members = Arc::new(Members::new(Arc::clone(parts), Choice::One(repr)));
             Whole::new(members, model, store)
                 .is_ok_and(|whole| whole.header_len() <= MAX_HEADER + 8)
         });
