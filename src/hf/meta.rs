@@ -12,7 +12,7 @@ use crate::view::{self, Stored};
 use std::io;
 
 /// Longest string that is read from the file, in bytes: chat templates are some kilobytes.
-const MAX_STRING: u64 = 16 << 20;
+pub(super) const MAX_STRING: u64 = 16 << 20;
 
 /// A model's metadata and small tensors.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,15 @@ impl<'a> Meta<'a> {
 
     /// The bytes of a string value.
     pub fn string(self, text: &Text) -> io::Result<Vec<u8>> {
+        self.string_within(text, MAX_STRING)
+    }
+
+    /// The bytes of a string value that may have `most` bytes.
+    pub fn string_within(self, text: &Text, most: u64) -> io::Result<Vec<u8>> {
         match text {
             Text::Inline(bytes) => Ok(bytes.to_vec()),
-            Text::Span(extent) if extent.len > MAX_STRING => {
-                let text = format!("a string of {} bytes is longer than {MAX_STRING}", extent.len);
+            Text::Span(extent) if extent.len > most => {
+                let text = format!("a string of {} bytes is longer than {most}", extent.len);
                 Err(io::Error::new(io::ErrorKind::InvalidData, text))
             }
             Text::Span(extent) => {
