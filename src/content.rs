@@ -10,11 +10,15 @@ use crate::scale::Scaled;
 use crate::store::{ReadFailure, Store};
 use crate::view::text::Text;
 use crate::view::whole::Whole;
+use remade::Remade;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+pub mod remade;
+pub mod rows;
 mod scaled;
+pub mod transposed;
 
 /// The bytes of one file.
 #[derive(Clone, Debug)]
@@ -39,6 +43,8 @@ pub enum Body {
     Decoded(Decoded),
     /// Codes times their scales.
     Scaled(Box<Scaled>),
+    /// Values that a converter changed, changed back.
+    Remade(Box<Remade>),
     /// Many tensors, each at its place behind a header.
     Whole(Arc<Whole>),
     /// A document that is written while it is read.
@@ -157,6 +163,7 @@ impl Body {
             Body::Span(extent) | Body::Swapped(extent, _) => extent.len,
             Body::Decoded(decoded) => decoded.len(),
             Body::Scaled(scaled) => scaled.len(),
+            Body::Remade(remade) => remade.len(),
             Body::Text(text) => text.len(),
             Body::Whole(whole) => whole.len(),
         }
@@ -167,12 +174,27 @@ impl Body {
         match self {
             Body::Empty => Ok(()),
             Body::Span(extent) => store.read(*extent, from, out),
-            Body::Swapped(extent, swap) => read_swapped(store, *extent, *swap, from, out),
-            Body::Decoded(decoded) => read_decoded(store, *decoded, from, out),
+            Body::Swapped(extent, swap) => swapped(store, extent, *swap, from, out),
+            Body::Decoded(Decoded { extent, from: dtype, swap, to }) => {
+                decode(store, extent, *dtype, *swap, *to, from, out)
+            }
             Body::Scaled(scaled) => scaled::read(store, scaled, from, out),
+            Body::Remade(remade) => remade.read(store, from, out),
             Body::Whole(whole) => whole.read(store, from, out),
             Body::Text(text) => text.read(store, from, out),
         }
+    }
+}
+
+/// Bytes that can be read from any place on.
+trait Bytes {
+    /// Fills `out`, which lies inside them. On failure tells how much of it is good.
+    fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure>;
+}
+
+impl Bytes for Extent {
+    fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
+        store.read(*self, from, out)
     }
 }
 
@@ -184,9 +206,9 @@ thread_local! {
 /// Reads the whole blocks that cover the request, once (each read is checked chunk by chunk,
 /// so small pieces would check the same chunk again and again), turns them, and copies out
 /// what was asked for.
-fn read_swapped(
+fn swapped(
     store: &Store,
-    extent: Extent,
+    source: &impl Bytes,
     swap: Swap,
     from: u64,
     out: &mut [u8],
@@ -197,7 +219,7 @@ fn read_swapped(
     let skip = (from - start) as usize;
     let needed = (skip + out.len()).next_multiple_of(swap.block);
     if skip == 0 && needed == out.len() {
-        let read = store.read(extent, start, out);
+        let read = source.read(store, start, out);
         let good = read.as_ref().map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
         swap.apply(&mut out[..good]);
         return read.map_err(|failure| ReadFailure { good, ..failure });
@@ -207,7 +229,7 @@ fn read_swapped(
             scratch.resize(needed, 0);
         }
         let blocks = &mut scratch[..needed];
-        let read = store.read(extent, start, blocks);
+        let read = source.read(store, start, blocks);
         // Only whole blocks can be turned.
         let whole = read.as_ref().map_or_else(|f| f.good / swap.block * swap.block, |()| needed);
         swap.apply(&mut blocks[..whole]);
@@ -218,13 +240,15 @@ fn read_swapped(
 }
 
 /// Reads the blocks that cover the request, once, and decodes them into `out`.
-fn read_decoded(
+fn decode(
     store: &Store,
-    decoded: Decoded,
+    source: &impl Bytes,
+    dtype: DType,
+    swap: Option<Swap>,
+    to: Target,
     from: u64,
     out: &mut [u8],
 ) -> Result<(), ReadFailure> {
-    let Decoded { extent, from: dtype, swap, to } = decoded;
     let cover = Cover::new(dtype, to, from..from + out.len() as u64)
         .expect("the range lies inside a view whose size was checked");
     let block = dtype.block().bytes;
@@ -235,7 +259,7 @@ fn read_decoded(
             scratch.resize(needed, 0);
         }
         let blocks = &mut scratch[..needed];
-        let read = store.read(extent, cover.source.start, blocks);
+        let read = source.read(store, cover.source.start, blocks);
         let whole =
             read.as_ref().map_or_else(|f| f.good as u64 / block * block, |()| needed as u64);
         let blocks = &mut blocks[..whole as usize];

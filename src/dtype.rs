@@ -115,6 +115,24 @@ impl DType {
         Self::ALL.iter().copied().find(|d| d.name() == name)
     }
 
+    /// Offset and width, in bytes, of the multi-byte numbers in a block: what a big-endian file
+    /// has turned. `None` where nobody defines how the blocks are laid out there.
+    pub fn numbers(self) -> Option<&'static [(usize, usize)]> {
+        Some(match self {
+            DType::Q4_0 | DType::Q8_0 => &[(0, 2)],
+            DType::Q4_K => &[(0, 2), (2, 2)],
+            DType::Q6_K => &[(208, 2)],
+            DType::MXFP4 | DType::NVFP4 => &[],
+            _ => match (self.block().elements, self.block().bytes) {
+                (1, 1) => &[],
+                (1, 2) => &[(0, 2)],
+                (1, 4) => &[(0, 4)],
+                (1, 8) => &[(0, 8)],
+                _ => return None,
+            },
+        })
+    }
+
     /// Bytes of `elements` elements, or `None` when they do not fill whole blocks
     /// or the product leaves 64 bits.
     pub fn nbytes(self, elements: u64) -> Option<u64> {

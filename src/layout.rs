@@ -385,12 +385,17 @@ fn has_view(names: Names<'_>, i: u32, repr: Repr, view: View) -> bool {
     }
 }
 
-/// The one mounted tensor that is all of the stored one: none when it is dropped or split.
+/// The one mounted tensor that is all of the stored one: none when it is dropped, split or
+/// joined with another.
 fn link_target(names: Names<'_>, stored: u32) -> Option<usize> {
     let targets = names.catalog.targets(names.model, stored);
     let whole = names.model.tensors.get(stored as usize)?.extent;
     let target = targets.start;
-    (targets.len() == 1 && names.catalog.get(names.model, target).extent == whole).then_some(target)
+    if targets.len() != 1 || !names.catalog.shares(stored).is_empty() {
+        return None;
+    }
+    let mounted = names.catalog.get(names.model, target);
+    (mounted.extent == whole && !mounted.transform.is_joined()).then_some(target)
 }
 
 /// An index of `count` names of `dir`; two equal ones refuse the mount. `subject` is what

@@ -233,6 +233,11 @@ impl Scales {
         })
     }
 
+    /// What is kept of tensors that are shown transposed, whatever the reason.
+    pub fn panels(&self) -> &Arc<Panels> {
+        &self.panels
+    }
+
     /// Whether the stored tensor number `source` serves only to decode a weight that is
     /// shown decoded.
     pub fn is_companion(&self, source: u32) -> bool {

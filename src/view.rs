@@ -5,7 +5,7 @@
 use crate::content::{Body, Content, Decoded, Swap};
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Extent, Model, elements};
-use crate::naming::Mounted;
+use crate::naming::{Mounted, Transform};
 use crate::quant::{self, Target};
 use crate::scale::{Known, Scaled, Scales};
 use std::borrow::Cow;
@@ -13,6 +13,7 @@ use std::borrow::Cow;
 pub mod document;
 pub mod json;
 pub mod npy;
+mod remade;
 pub mod scaled;
 pub mod text;
 pub mod whole;
@@ -33,20 +34,11 @@ pub fn stored_form(dtype: DType, order: ByteOrder) -> Stored {
     if order == ByteOrder::Little {
         return Stored::AsIs;
     }
-    let fields: &'static [(usize, usize)] = match dtype {
-        DType::Q4_0 | DType::Q8_0 => &[(0, 2)],
-        DType::Q4_K => &[(0, 2), (2, 2)],
-        DType::Q6_K => &[(208, 2)],
-        DType::MXFP4 | DType::NVFP4 => return Stored::AsIs,
-        _ => match (dtype.block().elements, dtype.block().bytes) {
-            (1, 1) => return Stored::AsIs,
-            (1, 2) => &[(0, 2)],
-            (1, 4) => &[(0, 4)],
-            (1, 8) => &[(0, 8)],
-            _ => return Stored::Undefined,
-        },
-    };
-    Stored::Swapped(Swap { block: dtype.block().bytes as usize, fields })
+    match dtype.numbers() {
+        None => Stored::Undefined,
+        Some([]) => Stored::AsIs,
+        Some(fields) => Stored::Swapped(Swap { block: dtype.block().bytes as usize, fields }),
+    }
 }
 
 /// Stored values of type `dtype` in a file of `order`, little-endian where that is defined.
@@ -99,6 +91,9 @@ pub struct Stock<'a> {
 pub fn shown(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<DType> {
     match repr {
         Repr::Stored => Some(tensor.dtype),
+        Repr::Float(target) if tensor.transform != Transform::None => {
+            remade::body(stock, tensor, repr).map(|_| target.dtype())
+        }
         Repr::Float(target) => converted(stock, tensor, target).map(|_| target.dtype()),
     }
 }
@@ -169,6 +164,9 @@ fn fits(elements: u64, to: Target) -> Option<()> {
 
 /// The values of a tensor, little-endian, without anything in front.
 pub fn body(stock: Stock<'_>, tensor: &Mounted<'_>, repr: Repr) -> Option<Body> {
+    if tensor.transform != Transform::None {
+        return remade::body(stock, tensor, repr);
+    }
     match repr {
         Repr::Float(target) if tensor.dtype != target.dtype() => converted(stock, tensor, target),
         Repr::Stored | Repr::Float(_) => {

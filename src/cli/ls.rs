@@ -55,13 +55,13 @@ fn rows(opened: &Opened, several: bool, table: &mut Rows<'_, 5>) -> io::Result<(
     for tensor in (0..tensors).map(|i| opened.catalog.get(model, i)) {
         // Saturating: a dimension of 0 lets the others be absurd.
         parameters = parameters.saturating_add(elements(tensor.shape));
-        bytes = bytes.saturating_add(tensor.extent.len);
+        bytes = bytes.saturating_add(tensor.nbytes);
         let file = &model.shards[tensor.extent.shard as usize].file;
         table.row([
             text::name(tensor.name),
             tensor.dtype.name().to_owned(),
             shape(tensor.shape),
-            size(tensor.extent.len),
+            size(tensor.nbytes),
             if several { Safe(file).to_string() } else { String::new() },
         ])?;
     }

@@ -5,10 +5,12 @@
 //! without a table.
 
 mod hf_names;
+mod joined;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod values;
 
 pub(super) use hf_names::Gguf;
 
@@ -19,7 +21,7 @@ use super::rules::{Slots, render};
 use super::stage::{KEPT, MAX_LISTED, Out, RuleId, Stage, check_split, part_bytes};
 use super::{ArchFacts, Mounted, Transform};
 use crate::model::elements;
-use std::collections::BTreeMap;
+use joined::Partners;
 use table::{Known, Outcome, Table};
 
 /// Everything that the table decides has this rule.
@@ -27,13 +29,15 @@ const TABLE: RuleId = 1;
 
 /// GGUF names to Hugging Face names.
 pub(super) struct Hf<'f> {
+    names: Names<'f>,
     facts: &'f ArchFacts,
     architecture: &'f str,
+    /// What checkpoints of the family have and their GGUF has not.
+    gone: Option<&'static str>,
     table: Table,
+    partners: Partners,
     unknown: Listed,
-    /// By the name of the whole in the checkpoint.
-    parts: BTreeMap<String, Listed>,
-    /// Known tensors that could not be cut: why.
+    /// Known tensors whose name would promise what cannot be shown: why.
     troubles: Vec<String>,
     trouble_count: usize,
     buffer: Vec<u8>,
@@ -67,7 +71,7 @@ impl Listed {
 impl<'f> Hf<'f> {
     /// The stage for this model, or `None` with a warning when its architecture has no table.
     pub(super) fn new(
-        names: Names<'_>,
+        names: Names<'f>,
         facts: &'f ArchFacts,
         warnings: &mut Vec<String>,
     ) -> Option<Hf<'f>> {
@@ -86,12 +90,16 @@ impl<'f> Hf<'f> {
             ));
             return None;
         };
+        let mut table = Table::gguf_to_hf(family, names);
+        let partners = Partners::new(&mut table, names);
         Some(Hf {
+            names,
             facts,
             architecture,
-            table: Table::gguf_to_hf(family, names),
+            gone: family.gone,
+            table,
+            partners,
             unknown: Listed::default(),
-            parts: BTreeMap::new(),
             troubles: Vec::new(),
             trouble_count: 0,
             buffer: Vec::new(),
@@ -117,51 +125,12 @@ impl<'f> Hf<'f> {
     ) {
         let layer = numbers.first().copied().flatten().and_then(number).unwrap_or(0);
         render(&known.target, numbers, 0, &mut self.buffer);
-        let rows = item.shape.first().copied().unwrap_or(0);
-        let transform = self.transform(op, layer, rows);
-        let (one, three);
-        let shape: &[u64] = match (op, item.shape) {
-            (Op::InsertOne, &[d, k]) => {
-                three = [d, 1, k];
-                &three
-            }
-            (Op::LeadingOne, &[n]) => {
-                one = [1, n];
-                &one
-            }
-            (Op::Flat | Op::FlatLogNegated, shape) => &[elements(shape)],
-            (_, shape) => shape,
+        let shape = values::shape(op, item.shape);
+        let transform = match self.transform(op, layer, item, &shape) {
+            Ok(transform) => transform,
+            Err(why) => return self.keep(item, &why, out),
         };
-        out.part(TABLE, item, &self.buffer, shape, transform);
-    }
-
-    /// What is to be undone in a tensor with so many rows.
-    fn transform(&self, op: Op, layer: u64, rows: u64) -> Transform {
-        let heads = self.facts.heads(layer);
-        let kv_heads = self.facts.kv_heads(layer);
-        let known = match op {
-            Op::Same | Op::Split | Op::InsertOne | Op::LeadingOne | Op::Flat | Op::PartOf => {
-                Some(Transform::None)
-            }
-            Op::RopeQ => rope(heads, rows),
-            Op::RopeK => rope(kv_heads, rows),
-            Op::Qkv3 => heads
-                .filter(|&h| rows.is_multiple_of(3 * u64::from(h)))
-                .map(|heads| Transform::Qkv3 { heads }),
-            Op::Falcon => heads.zip(kv_heads).and_then(|(heads, kv_heads)| {
-                let groups = u64::from(heads) + 2 * u64::from(kv_heads);
-                let fits = heads.is_multiple_of(kv_heads) && rows.is_multiple_of(groups);
-                match kv_heads {
-                    _ if !fits => None,
-                    1 => Some(Transform::None),
-                    _ => Some(Transform::Falcon { heads, kv_heads }),
-                }
-            }),
-            Op::MinusOne => Some(Transform::SubtractOne),
-            Op::LogNegated | Op::FlatLogNegated => Some(Transform::LogNegated),
-            Op::Transpose => Some(Transform::Transpose),
-        };
-        known.unwrap_or(Transform::Unknown)
+        out.part(TABLE, item, &self.buffer, &shape, transform);
     }
 
     /// One tensor per index of the first dimension.
@@ -241,20 +210,23 @@ impl<'f> Hf<'f> {
             let why = format!("has {rows} rows, which are not {heads} + 2*{kv_heads} heads");
             return self.keep(item, &why, out);
         }
-        for (known, shape) in parts.iter().zip(&shapes) {
-            let transform = match known.outcome {
-                Outcome::Rename(op) => self.transform(op, layer, shape[0]),
-                _ => Transform::None,
-            };
+        let transform = |known: &Known, shape: &Vec<u64>| match known.outcome {
+            Outcome::Rename(op) => {
+                self.transform(op, layer, &Mounted { shape: shape.as_slice(), ..*item }, shape)
+            }
+            _ => Ok(Transform::None),
+        };
+        let transforms: Result<Vec<Transform>, String> =
+            parts.iter().zip(&shapes).map(|(known, shape)| transform(known, shape)).collect();
+        let transforms = match transforms {
+            Ok(transforms) => transforms,
+            Err(why) => return self.keep(item, &why, out),
+        };
+        for ((known, shape), transform) in parts.iter().zip(&shapes).zip(transforms) {
             render(&known.target, numbers, 0, &mut self.buffer);
             out.part(TABLE, item, &self.buffer, shape, transform);
         }
     }
-}
-
-fn rope(heads: Option<u32>, rows: u64) -> Option<Transform> {
-    let heads = heads?;
-    rows.is_multiple_of(2 * u64::from(heads)).then_some(Transform::RopeRows { heads })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -273,11 +245,8 @@ impl Stage for Hf<'_> {
             Outcome::GateUp(up) => self.gate_up(&known, up, &numbers, item, out),
             Outcome::Qkv(parts) => self.qkv(parts, &numbers, item, out),
             Outcome::Drop => out.drop(item),
-            Outcome::Part(whole) => {
-                self.parts.entry(whole.clone()).or_default().add(item.name);
-                out.keep(item);
-            }
-            Outcome::Ambiguous => out.keep(item),
+            Outcome::Join(role) => self.join(*role, &known, &numbers, item, out),
+            Outcome::Part | Outcome::Ambiguous => out.keep(item),
         }
     }
 
@@ -295,13 +264,6 @@ impl Stage for Hf<'_> {
                 self.unknown.show()
             ));
         }
-        for (whole, parts) in &self.parts {
-            warnings.push(format!(
-                "map=hf: {} kept as stored, since the checkpoint has {whole} made of several: {}",
-                parts.tensors(),
-                parts.show()
-            ));
-        }
         let more = self.trouble_count.saturating_sub(self.troubles.len());
         for trouble in &self.troubles {
             warnings.push(format!("map=hf: {trouble}; kept as stored"));
@@ -309,6 +271,12 @@ impl Stage for Hf<'_> {
         if more > 0 {
             let tensors = if more == 1 { "tensor" } else { "tensors" };
             warnings.push(format!("map=hf: {more} more {tensors} kept as stored"));
+        }
+        if let Some(gone) = self.gone {
+            warnings.push(format!(
+                "map=hf: not restorable, since a GGUF of {} does not keep it: {gone}",
+                self.architecture
+            ));
         }
     }
 }

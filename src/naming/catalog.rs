@@ -17,13 +17,17 @@ pub struct Mounted<'a> {
     pub name: &'a [u8],
     /// Index of the stored tensor.
     pub source: u32,
-    /// Element type.
+    /// Element type, as served.
     pub dtype: DType,
     /// Shape in the mount (a slice along dimension 0 loses it; dims of 1 may come or go).
     pub shape: &'a [u64],
-    /// Its bytes: the stored tensor's, or a contiguous slice of them.
+    /// Bytes served.
+    pub nbytes: u64,
+    /// Element type of the stored tensor.
+    pub stored: DType,
+    /// What it is made from: the stored tensor's bytes, or a contiguous slice of them.
     pub extent: Extent,
-    /// What of the stored values differs from what the name promises, still to be undone.
+    /// What turns the stored values into those that are served.
     pub transform: Transform,
 }
 
@@ -92,6 +96,17 @@ impl Catalog {
         }
     }
 
+    /// The mounted tensors that the stored tensor `source` has a share in without being the
+    /// one they are listed under.
+    pub fn shares(&self, source: u32) -> &[(u32, u32)] {
+        let Some(list) = &self.list else {
+            return &[];
+        };
+        let from = list.shares.partition_point(|&(part, _)| part < source);
+        let len = list.shares[from..].partition_point(|&(part, _)| part == source);
+        &list.shares[from..from + len]
+    }
+
     /// What a user should know although the map is served.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -111,6 +126,8 @@ fn stored(model: &Model, index: usize) -> Mounted<'_> {
         source: index_u32(index),
         dtype: tensor.dtype,
         shape: &tensor.shape,
+        nbytes: tensor.extent.len,
+        stored: tensor.dtype,
         extent: tensor.extent,
         transform: Transform::None,
     }
@@ -156,6 +173,8 @@ pub(super) struct List {
     transform_ids: HashMap<Transform, u16>,
     /// Per stored tensor its first entry, then the total.
     first: Vec<u32>,
+    /// Second stored tensors of joined entries, with those entries, ascending.
+    shares: Vec<(u32, u32)>,
 }
 
 impl List {
@@ -174,6 +193,9 @@ impl List {
         transform: Transform,
     ) -> bool {
         let tensor = &model.tensors[source as usize];
+        let Some(transform) = self.transform_id(transform) else {
+            return false;
+        };
         while self.first.len() <= source as usize {
             self.first.push(index_u32(self.entries.len()));
         }
@@ -191,7 +213,6 @@ impl List {
             (at, len)
         };
         let shape = self.shape_id(&tensor.shape, shape);
-        let transform = self.transform_id(transform);
         self.entries.push(Entry { from, source, name_at, shape, name_len, transform });
         true
     }
@@ -201,6 +222,10 @@ impl List {
         while self.first.len() <= model.tensors.len() {
             self.first.push(index_u32(self.entries.len()));
         }
+        let other = |entry: &Entry| self.transforms[usize::from(entry.transform)].other();
+        self.shares =
+            (0..).zip(&self.entries).filter_map(|(i, entry)| Some((other(entry)?, i))).collect();
+        self.shares.sort_unstable();
         self.entries.shrink_to_fit();
         self.names.shrink_to_fit();
         self.shape_ids = HashMap::new();
@@ -218,17 +243,27 @@ impl List {
             None => &tensor.shape[entry.shape as usize..],
             Some(id) => &self.shapes[id as usize],
         };
-        let len = tensor
-            .dtype
-            .nbytes(elements(shape))
-            .expect("a slice has whole blocks: checked before it was pushed");
+        let transform = self.transforms[usize::from(entry.transform)];
+        let bytes = |dtype: DType| {
+            dtype
+                .nbytes(elements(shape))
+                .expect("a slice has whole blocks, and a view fits a file: checked before")
+        };
+        let dtype = transform.served(model, tensor);
+        let extent = if transform.is_joined() {
+            tensor.extent
+        } else {
+            tensor.extent.slice(entry.from, bytes(tensor.dtype))
+        };
         Mounted {
             name,
             source: entry.source,
-            dtype: tensor.dtype,
+            dtype,
             shape,
-            extent: tensor.extent.slice(entry.from, len),
-            transform: self.transforms[usize::from(entry.transform)],
+            nbytes: bytes(dtype),
+            stored: tensor.dtype,
+            extent,
+            transform,
         }
     }
 
@@ -246,25 +281,19 @@ impl List {
         id
     }
 
-    /// Distinct transforms are few (kinds, times head counts per layer); should a file bring
-    /// more than 65,535, the rest is [`Transform::Unknown`]: shown as stored, never wrong.
-    fn transform_id(&mut self, transform: Transform) -> u16 {
-        if self.transforms.is_empty() {
-            self.transforms.push(Transform::Unknown);
-            self.transform_ids.insert(Transform::Unknown, 0);
-        }
+    /// Distinct transforms are few (kinds, times head counts per layer or pairs of tensors);
+    /// `None` where a file brings more than can be numbered.
+    fn transform_id(&mut self, transform: Transform) -> Option<u16> {
         if let Some(at) = self.transforms.iter().take(4).position(|t| *t == transform) {
-            return u16::try_from(at).expect("below 4");
+            return u16::try_from(at).ok();
         }
         if let Some(&id) = self.transform_ids.get(&transform) {
-            return id;
+            return Some(id);
         }
-        let Ok(id) = u16::try_from(self.transforms.len()) else {
-            return 0;
-        };
+        let id = u16::try_from(self.transforms.len()).ok()?;
         self.transforms.push(transform);
         self.transform_ids.insert(transform, id);
-        id
+        Some(id)
     }
 }
 

@@ -4,7 +4,8 @@
 //! names and slices. Names that are not UTF-8 cannot stand in JSON: they are left out, and
 //! the file's `"unmapped": "keep"` keeps them. Beyond contract 3.4, a list may hold null for a
 //! slice that is not shown, and fused tensors that were cut unevenly have a list of
-//! `{"name", "shape"}`.
+//! `{"name", "shape"}`. A map file cannot join tensors: what `map=hf` joins stands there under
+//! the names that are stored.
 
 use super::{Catalog, Mounted};
 use crate::model::{Model, Tensor, elements};
@@ -28,10 +29,14 @@ pub struct MapRow<'a> {
 pub fn map_rows<'a>(model: &'a Model, catalog: &'a Catalog) -> impl Iterator<Item = MapRow<'a>> {
     (0u32..).zip(&model.tensors).flat_map(move |(source, stored)| {
         let targets = catalog.targets(model, source);
-        let (from, count) = (targets.start, targets.len());
+        let shares = catalog.shares(source);
+        let (own, count) = (targets.len(), targets.len() + shares.len());
         (0..count.max(1)).map(move |i| MapRow {
             stored,
-            mounted: (count > 0).then(|| catalog.get(model, from + i)),
+            mounted: (count > 0).then(|| {
+                let at = if i < own { targets.start + i } else { shares[i - own].1 as usize };
+                catalog.get(model, at)
+            }),
             part: (i, count),
         })
     })
@@ -65,6 +70,11 @@ impl Serialize for Pairs<'_> {
                 continue;
             };
             let range = self.catalog.targets(self.model, source);
+            let is_joined = |i| self.catalog.get(self.model, i).transform.is_joined();
+            if !self.catalog.shares(source).is_empty() || range.clone().any(is_joined) {
+                map.serialize_entry(name, name)?;
+                continue;
+            }
             let parts = Parts { model: self.model, catalog: self.catalog, stored, range };
             map.serialize_entry(name, &parts)?;
         }

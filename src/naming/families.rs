@@ -39,9 +39,40 @@ pub(super) enum Op {
     FlatLogNegated,
     /// All dimensions are one in the checkpoint.
     Flat,
-    /// Part of a tensor that the checkpoint has whole: keeps its GGUF name. The text is what
-    /// the checkpoint calls the whole.
-    PartOf,
+    /// Part of something that the checkpoint has joined or laid out otherwise.
+    Join(Role),
+}
+
+/// Which part of what a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// deepseek: keys, `[H, L, N]`, joined with values.
+    Keys,
+    /// deepseek: values, `[H, V, L]`.
+    Values,
+    /// gpt-oss: gates of all experts, `[E, ff, hid]`; their rows alternate with those of up.
+    Gate,
+    /// gpt-oss: the other half.
+    Up,
+    /// gpt-oss: `[E, hid, ff]`.
+    Down,
+}
+
+impl Role {
+    /// The part that comes first in the checkpoint's tensor, and the part behind or between;
+    /// as GGUF calls them in a layer.
+    pub(super) const fn pair(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Role::Keys | Role::Values => Some(("attn_k_b", "attn_v_b")),
+            Role::Gate | Role::Up => Some(("ffn_gate_exps", "ffn_up_exps")),
+            Role::Down => None,
+        }
+    }
+
+    /// Whether it stands in the checkpoint's tensor behind or between the other's values.
+    pub(super) const fn is_second(self) -> bool {
+        matches!(self, Role::Values | Role::Up)
+    }
 }
 
 /// When a row holds, by whether the model has a tensor with this GGUF stem.
@@ -76,6 +107,8 @@ pub(super) struct Family {
     /// tell it from others; only asked when there is no config.json.
     pub(super) marks: &'static [&'static str],
     pub(super) tables: &'static [&'static [Row]],
+    /// What a checkpoint has and a converter throws away.
+    pub(super) gone: Option<&'static str>,
 }
 
 /// Tensors that only a GGUF has: whole names, whatever the architecture of a table.
@@ -96,7 +129,8 @@ const fn llama_style(
     marks: &'static [&'static str],
     tables: &'static [&'static [Row]],
 ) -> Family {
-    Family { archs, model_types, layer: "model.layers.{i}.", bases: &["model."], marks, tables }
+    let layer = "model.layers.{i}.";
+    Family { archs, model_types, layer, bases: &["model."], marks, tables, gone: None }
 }
 
 /// All families.
@@ -234,6 +268,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["transformer."],
         marks: &["@attn.c_attn"],
         tables: &[GPT2_FRAME, GPT2, HEAD],
+        gone: None,
     },
     Family {
         archs: &["starcoder"],
@@ -242,6 +277,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["transformer."],
         marks: &["@attn.c_attn"],
         tables: &[GPT2_FRAME, STARCODER, HEAD],
+        gone: None,
     },
     Family {
         archs: &["gptneox"],
@@ -250,6 +286,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["gpt_neox."],
         marks: &["@attention.query_key_value"],
         tables: &[GPTNEOX],
+        gone: None,
     },
     Family {
         archs: &["falcon"],
@@ -258,6 +295,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["transformer."],
         marks: &["@self_attention.query_key_value"],
         tables: &[FALCON, HEAD],
+        gone: None,
     },
     Family {
         archs: &["bloom"],
@@ -266,6 +304,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["transformer."],
         marks: &["@self_attention.query_key_value", "transformer.word_embeddings_layernorm"],
         tables: &[BLOOM, HEAD],
+        gone: None,
     },
     Family {
         archs: &["mpt"],
@@ -274,6 +313,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["transformer."],
         marks: &["@attn.Wqkv"],
         tables: &[MPT],
+        gone: None,
     },
     Family {
         archs: &["bert"],
@@ -282,6 +322,10 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["bert.", "roberta."],
         marks: &["@attention.self.query"],
         tables: &[BERT],
+        gone: Some(
+            "pooler, heads for masked words and next sentences, position_ids, the first rows of \
+             roberta's position embeddings",
+        ),
     },
     Family {
         archs: &["nomic-bert"],
@@ -290,6 +334,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &[],
         marks: &["@attn.Wqkv"],
         tables: &[NOMIC_BERT],
+        gone: None,
     },
     Family {
         archs: &["mamba"],
@@ -298,6 +343,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["backbone."],
         marks: &["@mixer.x_proj"],
         tables: &[MAMBA_FRAME, MAMBA, HEAD],
+        gone: None,
     },
     Family {
         archs: &["mamba2"],
@@ -306,6 +352,7 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &["backbone."],
         marks: &["@mixer.norm"],
         tables: &[MAMBA_FRAME, MAMBA2, HEAD],
+        gone: None,
     },
     Family {
         archs: &["t5", "t5encoder"],
@@ -314,5 +361,6 @@ pub(super) const FAMILIES: &[Family] = &[
         bases: &[],
         marks: &["encoder.@layer.0.SelfAttention.q"],
         tables: &[T5, HEAD],
+        gone: None,
     },
 ];

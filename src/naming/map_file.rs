@@ -367,7 +367,10 @@ fn split_by_shapes(
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
         let count = if shape.contains(&0) { Some(0) } else { count };
         let (Some(count), Some(len)) = (count, count.and_then(|_| part_bytes(item, shape))) else {
-            return Err(format!("a slice of shape {shape:?} of {} is not whole bytes", item.dtype));
+            return Err(format!(
+                "a slice of shape {shape:?} of {} is not whole bytes",
+                item.stored
+            ));
         };
         total = total.saturating_add(count);
         bytes = bytes.saturating_add(len);

@@ -42,6 +42,8 @@ pub(super) struct Out<'m> {
     /// Names that are not shown: the first few, and how many.
     dropped: Vec<Box<[u8]>>,
     dropped_count: usize,
+    /// Names that became part of another.
+    absorbed: usize,
     pub(super) problems: MapError,
     /// Index of the item at hand, and where its next slice begins.
     item: u32,
@@ -64,6 +66,11 @@ impl<'m> Out<'m> {
         }
     }
 
+    /// Shown as part of another, which [`Transform::other`] says.
+    pub(super) fn absorb(&mut self) {
+        self.absorbed += 1;
+    }
+
     /// The next bytes of `item`, as many as `shape` needs. The caller has checked with
     /// [`part_bytes`] that all parts are whole and together fit the item.
     pub(super) fn part(
@@ -83,8 +90,9 @@ impl<'m> Out<'m> {
             earlier => earlier,
         };
         let at = item.extent.offset - self.model.tensors[item.source as usize].extent.offset;
+        let from = if transform.is_joined() { 0 } else { at + self.from };
         let pushed = self.list.len() < self.limit
-            && self.list.push(self.model, item.source, name, shape, at + self.from, transform);
+            && self.list.push(self.model, item.source, name, shape, from, transform);
         if !pushed {
             self.full = true;
             let text = format!(
@@ -96,7 +104,9 @@ impl<'m> Out<'m> {
             return;
         }
         self.origins.push((rule, self.item));
-        self.skip(item, shape);
+        if !transform.is_joined() {
+            self.skip(item, shape);
+        }
     }
 
     /// Passes over the bytes that a part of this shape has.
@@ -107,7 +117,7 @@ impl<'m> Out<'m> {
 
 /// Bytes that a part of `item` with this shape has; `None` when they are not whole blocks.
 pub(super) fn part_bytes(item: &Mounted<'_>, shape: &[u64]) -> Option<u64> {
-    item.dtype.nbytes(elements(shape))
+    item.stored.nbytes(elements(shape))
 }
 
 /// Whether `item` can be cut along its first dimension, and why not.
@@ -125,7 +135,7 @@ pub(super) fn check_split(item: &Mounted<'_>) -> Result<(), String> {
         return Err(format!(
             "a slice of {} elements of {} is not whole bytes",
             elements(rest),
-            item.dtype
+            item.stored
         ));
     }
     if !item.transform.is_elementwise() {
@@ -177,7 +187,6 @@ pub(super) fn run_all(
     if stages.iter().any(|s| matches!(s, MapSpec::File(_))) {
         warn_case(names, &mut warnings);
     }
-    warn_values(names, &mut warnings);
     Ok((list, warnings))
 }
 
@@ -194,6 +203,7 @@ fn run(
         origins: Vec::with_capacity(names.len()),
         dropped: Vec::new(),
         dropped_count: 0,
+        absorbed: 0,
         problems: MapError::new(spec.to_string()),
         item: 0,
         from: 0,
@@ -203,9 +213,9 @@ fn run(
     for (index, item) in names.iter().enumerate() {
         out.item = index_u32(index);
         out.from = 0;
-        let before = (out.list.len(), out.dropped_count);
+        let before = (out.list.len(), out.dropped_count, out.absorbed);
         stage.apply(&item, &mut out);
-        if (out.list.len(), out.dropped_count) == before {
+        if (out.list.len(), out.dropped_count, out.absorbed) == before {
             // Cut into no slices at all, since its first dimension is 0.
             out.drop(&item);
         }
@@ -285,38 +295,5 @@ fn warn_case(names: Names<'_>, warnings: &mut Vec<String>) {
         let name = |i: u32| show(names.get(i as usize).name);
         let more = if count > 1 { format!(" ({count} such pairs)") } else { String::new() };
         warnings.push(format!("map: {} and {} differ only in case{more}", name(a), name(b)));
-    }
-}
-
-/// What a converter did to the values, for somebody who never read one.
-fn in_plain_words(kind: &str) -> &str {
-    match kind {
-        "unpermute_rope" => "rows in another order",
-        "interleave_qkv" | "regroup_falcon_qkv" => {
-            "rows of queries, keys and values grouped otherwise"
-        }
-        "subtract_one" => "1 was added to each",
-        "log_of_negated" => "the exponential of each was taken and negated",
-        "transpose" => "rows and columns exchanged",
-        "unknown" => "changed in a way that is not known",
-        other => other,
-    }
-}
-
-/// Names that promise other values than the bytes have: one warning per kind.
-fn warn_values(names: Names<'_>, warnings: &mut Vec<String>) {
-    let mut kinds: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
-    for item in names.iter() {
-        if let Some(kind) = item.transform.name() {
-            kinds.entry(kind).or_insert_with(|| (0, show(item.name))).0 += 1;
-        }
-    }
-    for (kind, (count, first)) in kinds {
-        let tensors = if count == 1 { "tensor has" } else { "tensors have" };
-        warnings.push(format!(
-            "map=hf changes names only: {count} {tensors} values as GGUF stores them, not those of \
-             the checkpoint ({}), first {first}",
-            in_plain_words(kind)
-        ));
     }
 }

@@ -1,10 +1,14 @@
-//! What a converter did to a tensor's values, as data: what must be undone to have the
+//! What a converter did to a tensor's values, as data: what is undone to have the
 //! checkpoint's values. Nothing here touches a byte.
 //!
-//! facts: codes R (rows permuted), A (arithmetic), T (transposed). Changes of name, of shape
-//! alone, and slices are not transforms: the catalog applies those itself.
+//! facts: codes R (rows permuted), A (arithmetic), T (transposed), and many-to-one. Changes of
+//! name, of shape alone, and slices are not transforms: the catalog applies those itself.
 
-/// The change that turns the served (stored) values into those of the checkpoint.
+use crate::dtype::DType;
+use crate::model::{Model, Tensor};
+
+/// The change that turns stored values into those of the checkpoint. Whoever makes one has
+/// checked that the shapes fit. `other` is the index of a second stored tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transform {
     /// The bytes are the checkpoint's.
@@ -35,11 +39,36 @@ pub enum Transform {
     SubtractOne,
     /// Stored is `a = -exp(A_log)`; the checkpoint has `ln(-a)` (mamba).
     LogNegated,
-    /// Stored is the transpose of the checkpoint's matrix (GPT-2's Conv1D).
+    /// The last two dimensions are exchanged (GPT-2's Conv1D, gpt-oss' experts).
     Transpose,
-    /// The values differ, but the metadata does not say how (head count missing or not
-    /// fitting the rows): they cannot be undone.
-    Unknown,
+    /// Elements of the last dimension taken in turn from this tensor and the other.
+    Interleave {
+        /// The tensor that has the odd places.
+        other: u32,
+    },
+    /// As [`Transform::Interleave`] of the rows of each plane, the planes then transposed:
+    /// two `[E, r, c]` become `[E, c, 2*r]`.
+    InterleaveTranspose {
+        /// The tensor that has the odd places.
+        other: u32,
+    },
+    /// `[H, L, N]`, each plane transposed, and behind each the plane of the other, `[H, V, L]`
+    /// (deepseek's kv_b).
+    HeadsJoined {
+        /// The tensor with the values.
+        other: u32,
+    },
+    /// The codes of MXFP4 blocks, in the order of elements: `[..., n]` becomes
+    /// `[..., n/32, 16]`. With another tensor, rows taken in turn from both.
+    Mxfp4Blocks {
+        /// The tensor that has the odd rows.
+        other: Option<u32>,
+    },
+    /// The scales of the same: `[..., n/32]`.
+    Mxfp4Scales {
+        /// The tensor that has the odd rows.
+        other: Option<u32>,
+    },
 }
 
 impl Transform {
@@ -53,7 +82,11 @@ impl Transform {
             Transform::SubtractOne => Some("subtract_one"),
             Transform::LogNegated => Some("log_of_negated"),
             Transform::Transpose => Some("transpose"),
-            Transform::Unknown => Some("unknown"),
+            Transform::Interleave { .. } => Some("interleave"),
+            Transform::InterleaveTranspose { .. } => Some("interleave_transpose"),
+            Transform::HeadsJoined { .. } => Some("join_kv_b"),
+            Transform::Mxfp4Blocks { .. } => Some("mxfp4_blocks"),
+            Transform::Mxfp4Scales { .. } => Some("mxfp4_scales"),
         }
     }
 
@@ -61,5 +94,46 @@ impl Transform {
     /// slice may be taken before or after.
     pub const fn is_elementwise(self) -> bool {
         matches!(self, Transform::None | Transform::SubtractOne | Transform::LogNegated)
+    }
+
+    /// Whether one stored tensor and one mounted tensor do not have the same elements: several
+    /// become one, or one is shown as several over the same bytes.
+    pub const fn is_joined(self) -> bool {
+        self.other().is_some()
+            || matches!(self, Transform::Mxfp4Blocks { .. } | Transform::Mxfp4Scales { .. })
+    }
+
+    /// The second stored tensor that values come from.
+    pub const fn other(self) -> Option<u32> {
+        match self {
+            Transform::Interleave { other }
+            | Transform::InterleaveTranspose { other }
+            | Transform::HeadsJoined { other } => Some(other),
+            Transform::Mxfp4Blocks { other } | Transform::Mxfp4Scales { other } => other,
+            _ => None,
+        }
+    }
+
+    /// The type in which `tensor` is served: its own where elements or whole blocks only
+    /// change places, F32 where they are computed.
+    pub fn served(self, model: &Model, tensor: &Tensor) -> DType {
+        let own = tensor.dtype;
+        let all = self.other().is_none_or(|other| model.tensors[other as usize].dtype == own);
+        match self {
+            Transform::None
+            | Transform::RopeRows { .. }
+            | Transform::Qkv3 { .. }
+            | Transform::Falcon { .. } => own,
+            Transform::Transpose
+            | Transform::Interleave { .. }
+            | Transform::InterleaveTranspose { .. }
+            | Transform::HeadsJoined { .. }
+                if all && own.block().elements == 1 =>
+            {
+                own
+            }
+            Transform::Mxfp4Blocks { .. } | Transform::Mxfp4Scales { .. } => DType::U8,
+            _ => DType::F32,
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Made on demand from what is known; nothing is kept.
 
 use crate::model::{Array, ByteOrder, Format, Model, Value, elements};
-use crate::naming::{Catalog, Mounted, file_stem};
+use crate::naming::{Catalog, Mounted, Transform, file_stem};
 use crate::quant::Target;
 use crate::scale::Scales;
 use crate::store::{Store, Verify, hex};
@@ -53,10 +53,10 @@ pub fn model(facts: Facts<'_>) -> Json {
         let tensor = catalog.get(model, i);
         let entry = dtypes.entry(tensor.dtype.name()).or_default();
         entry.0 += 1;
-        entry.1 += tensor.extent.len;
+        entry.1 = entry.1.saturating_add(tensor.nbytes);
         // Saturating: a dimension of 0 elsewhere lets shapes be absurd without bytes behind them.
         parameters = parameters.saturating_add(elements(tensor.shape));
-        nbytes = nbytes.saturating_add(tensor.extent.len);
+        nbytes = nbytes.saturating_add(tensor.nbytes);
         if view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined {
             undefined.entry(tensor.dtype.name()).or_insert((0, tensor.name)).0 += 1;
         }
@@ -144,8 +144,16 @@ pub fn tensor(facts: Facts<'_>, index: usize, repr: Repr) -> Option<Json> {
         },
         "files": files(stock, &mounted, repr),
     });
-    if repr != Repr::Stored {
-        document["converted_from"] = mounted.dtype.name().into();
+    if dtype != mounted.stored || repr != Repr::Stored {
+        document["converted_from"] = mounted.stored.name().into();
+    }
+    if catalog.in_force() {
+        let transforms: Vec<&str> = mounted.transform.name().into_iter().collect();
+        document["transforms"] = transforms.into();
+        if let Some(other) = mounted.transform.other() {
+            let names = [&stored.name, &model.tensors[other as usize].name];
+            document["source_names"] = names.map(|name| Json::from(lossy(name))).to_vec().into();
+        }
     }
     scaled::describe(stock, &mounted, repr, &mut document);
     if let Some(shape) = original_shape(model, store, &stored.name) {
@@ -179,7 +187,8 @@ fn files(stock: Stock<'_>, mounted: &Mounted<'_>, beside: Repr) -> Map<String, J
 /// Whether the served bytes are exactly those of one stored tensor.
 pub fn is_stored_tensor(model: &Model, mounted: &Mounted<'_>) -> bool {
     let stored = &model.tensors[mounted.source as usize];
-    mounted.extent == stored.extent
+    mounted.transform == Transform::None
+        && mounted.extent == stored.extent
         && !matches!(view::stored_form(mounted.dtype, model.byte_order), Stored::Swapped(_))
 }
 
@@ -258,7 +267,7 @@ impl Serialize for Listed<'_> {
                 source_name: lossy(&m.tensors[mounted.source as usize].name),
                 dtype: mounted.dtype.name(),
                 shape: mounted.shape,
-                nbytes: mounted.extent.len,
+                nbytes: mounted.nbytes,
                 source: Place {
                     file: lossy(&m.shards[mounted.extent.shard as usize].file),
                     offset: mounted.extent.offset,

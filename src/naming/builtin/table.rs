@@ -2,7 +2,7 @@
 //! look-up finds what any layer's tensor is.
 
 use super::super::catalog::Names;
-use super::super::families::{Family, GGUF_ONLY, Op, Row, SCALES, When};
+use super::super::families::{Family, GGUF_ONLY, Op, Role, Row, SCALES, When};
 use super::super::rules::{Piece, Slots};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -20,8 +20,10 @@ pub(super) enum Outcome {
     Qkv(Box<[Known; 3]>),
     /// The other side has no such tensor.
     Drop,
-    /// The other side has this for something that is made of several tensors.
-    Part(String),
+    /// Part of something that the other side has joined; the target is the stem.
+    Join(Role),
+    /// The other side has joined it with others.
+    Part,
     /// Several families would give it several names.
     Ambiguous,
 }
@@ -146,13 +148,14 @@ impl Table {
             })
             .collect();
         let known = |row: &Row, suffix: &str| {
-            let target = hf_stem(row.hf, family) + suffix;
-            let outcome = match op_for(row.op, suffix) {
-                Op::Split => Outcome::Split,
-                Op::PartOf => Outcome::Part(row.hf.trim_start_matches('@').to_owned()),
-                op => Outcome::Rename(op),
-            };
-            pair(&(gguf_stem(row.gguf) + suffix), &target, outcome)
+            let source = gguf_stem(row.gguf) + suffix;
+            let target = hf_stem(row.hf, family);
+            match op_for(row.op, suffix) {
+                Op::Split => pair(&source, &(target + suffix), Outcome::Split),
+                // What is behind the stem depends on the parts.
+                Op::Join(role) => pair(&source, &target, Outcome::Join(role)),
+                op => pair(&source, &(target + suffix), Outcome::Rename(op)),
+            }
         };
         let find = |stem: &str| rows.iter().find(|row| row.gguf == stem);
         for row in &rows {
@@ -204,7 +207,7 @@ impl Table {
                 for suffix in suffixes(row) {
                     let hf = hf_stem(row.hf, family) + suffix;
                     let outcome = match row.op {
-                        Op::Split | Op::PartOf => Outcome::Part(gguf_stem(row.gguf) + suffix),
+                        Op::Split | Op::Join(_) => Outcome::Part,
                         op => Outcome::Rename(op_for(op, suffix)),
                     };
                     // Exact rows have their suffix in the GGUF name alone.

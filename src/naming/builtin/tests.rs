@@ -60,22 +60,84 @@ fn llama_names_values_and_what_is_not_shown() {
     assert_eq!(catalog.targets(&model, 7), 6..7);
     assert!(has_warning(&catalog, &["not shown: rope_freqs.weight"]));
     assert!(has_warning(&catalog, &["1 tensor of architecture llama", "blk.0.mystery.weight"]));
-    assert!(has_warning(&catalog, &["changes names only", "3 tensors", "rows in another order"]));
+    assert_eq!(catalog.warnings().len(), 2, "{:?}", catalog.warnings());
     assert!(!names(&model, &catalog).contains(&"lm_head.weight".into()), "tied stays tied");
     assert_eq!((catalog.label(), catalog.in_force(), catalog.is_identity()), ("hf", true, false));
 }
 
 #[test]
-fn head_counts_that_do_not_fit_leave_values_unknown() {
-    let model = floats(&[("blk.0.attn_q.weight", &[60, 64]), ("blk.1.attn_q.weight", &[64, 64])]);
-    let catalog = hf(&model, &facts("llama", 32, 32));
-    let got = transforms(&model, &catalog);
-    assert_eq!(got, [Transform::Unknown, Transform::RopeRows { heads: 32 }]);
-    let per_layer = ArchFacts { head_count: vec![2, 8], ..facts("llama", 0, 0) };
-    let got = transforms(&model, &hf(&model, &per_layer));
-    assert_eq!(got, [Transform::RopeRows { heads: 2 }, Transform::RopeRows { heads: 8 }]);
-    let none = ArchFacts { head_count: vec![], ..facts("llama", 0, 0) };
-    assert_eq!(transforms(&model, &hf(&model, &none)), [Transform::Unknown; 2]);
+fn a_name_is_not_given_where_the_values_cannot_be() {
+    let model = floats(&[
+        ("blk.0.attn_q.weight", &[60, 64]),
+        ("blk.1.attn_q.weight", &[64, 64]),
+        ("blk.2.attn_q.weight", &[]),
+    ]);
+    let kept = |facts: &ArchFacts| {
+        let catalog = hf(&model, facts);
+        let kept: Vec<bool> =
+            names(&model, &catalog).iter().map(|name| name.starts_with("blk.")).collect();
+        (kept, transforms(&model, &catalog), catalog.warnings().join("\n"))
+    };
+    let (names, transforms, warnings) = kept(&facts("llama", 32, 32));
+    assert_eq!(names, [true, false, true]);
+    let rope = |heads| Transform::RopeRows { heads };
+    assert_eq!(transforms, [Transform::None, rope(32), Transform::None]);
+    assert!(warnings.contains("blk.0.attn_q.weight has 60 rows, which are not pairs for 32 heads"));
+    assert!(warnings.contains("blk.2.attn_q.weight has no rows"), "{warnings}");
+    let (names, transforms, _) =
+        kept(&ArchFacts { head_count: vec![2, 8, 8], ..facts("llama", 0, 0) });
+    assert_eq!(names, [false, false, true]);
+    assert_eq!(transforms, [rope(2), rope(8), Transform::None]);
+    let (names, _, warnings) = kept(&ArchFacts { head_count: vec![], ..facts("llama", 0, 0) });
+    assert_eq!(names, [true; 3]);
+    assert!(warnings.contains("no head_count says how"), "{warnings}");
+}
+
+#[test]
+fn values_that_no_type_or_byte_order_lets_be_computed_keep_their_names() {
+    let entries: &[(&[u8], DType, &[u64])] = &[
+        (b"output_norm.weight", DType::I32, &[8]),
+        (b"blk.0.attn_norm.weight", DType::F16, &[8]),
+        (b"blk.0.ffn_norm.weight", DType::Q5_0, &[32]),
+        (b"blk.0.attn_k.weight", DType::Q8_0, &[32]),
+    ];
+    let mut model = model(Format::Gguf, entries);
+    let catalog = hf(&model, &facts("gemma", 2, 2));
+    let got = names(&model, &catalog);
+    assert_eq!(got[0], "output_norm.weight");
+    assert_eq!(got[2], "model.layers.0.post_attention_layernorm.weight");
+    let norm = catalog.get(&model, 1);
+    assert_eq!((norm.dtype, norm.stored, norm.nbytes), (DType::F32, DType::F16, 32));
+    assert_eq!(norm.extent.len, 16);
+    assert!(has_warning(&catalog, &["output_norm.weight is I32", "kept as stored"]));
+    model.byte_order = crate::model::ByteOrder::Big;
+    let catalog = hf(&model, &facts("gemma", 2, 2));
+    assert_eq!(names(&model, &catalog)[2], "blk.0.ffn_norm.weight");
+    assert!(has_warning(&catalog, &["Q5_0 of a big-endian file"]));
+    // Half a block is no row.
+    let catalog = hf(&model, &facts("llama", 2, 2));
+    assert_eq!(names(&model, &catalog)[3], "blk.0.attn_k.weight");
+    assert!(has_warning(&catalog, &["a row is no whole number of blocks"]));
+}
+
+#[test]
+fn matrices_of_gpt2_are_transposed_and_nothing_else_is() {
+    let entries: &[(&[u8], DType, &[u64])] = &[
+        (b"blk.0.attn_qkv.weight", DType::F16, &[96, 32]),
+        (b"blk.0.attn_qkv.bias", DType::F32, &[96]),
+        (b"blk.0.ffn_up.weight", DType::Q8_0, &[64, 32]),
+        (b"blk.1.ffn_up.weight", DType::F32, &[64]),
+    ];
+    let model = model(Format::Gguf, entries);
+    let catalog = hf(&model, &facts("gpt2", 2, 2));
+    let none = Transform::None;
+    let wanted = [Transform::Transpose, none, Transform::Transpose, none];
+    assert_eq!(transforms(&model, &catalog), wanted);
+    let parts: Vec<_> = (0..4).map(|i| catalog.get(&model, i)).collect();
+    assert_eq!((parts[0].dtype, parts[0].shape), (DType::F16, &[32, 96][..]));
+    assert_eq!((parts[2].dtype, parts[2].shape), (DType::F32, &[32, 64][..]));
+    assert_eq!((parts[2].nbytes, parts[2].extent.len), (32 * 64 * 4, 64 * 34));
+    assert_eq!(parts[3].name, b"blk.1.ffn_up.weight");
 }
 
 #[test]
@@ -189,7 +251,7 @@ fn shapes_that_no_converter_writes_are_kept_or_renamed_but_never_panic() {
         [
             "blk.0.attn_qkv.weight",
             "blk.1.attn_qkv.weight",
-            "model.layers.0.self_attn.q_proj.weight",
+            "blk.0.attn_q.weight",
             "blk.1.ffn_up_exps.weight",
             "model.layers.0.block_sparse_moe.experts.0.w1.weight",
             "model.layers.0.block_sparse_moe.experts.0.w3.weight",
@@ -258,22 +320,111 @@ fn falcon_norms_and_rows_depend_on_its_kind() {
 }
 
 #[test]
-fn many_to_one_keeps_gguf_names_loudly() {
+fn keys_and_values_of_deepseek_are_one_again() {
     let model = floats(&[
         ("blk.0.attn_k_b.weight", &[2, 4, 8]),
-        ("blk.0.attn_v_b.weight", &[2, 8, 4]),
+        ("blk.0.attn_v_b.weight", &[2, 6, 4]),
         ("blk.0.exp_probs_b.bias", &[4]),
+        ("blk.1.attn_v_b.weight", &[2, 6, 4]),
+        ("blk.2.attn_k_b.weight", &[2, 4, 8]),
+        ("blk.2.attn_v_b.weight", &[2, 6, 5]),
+        ("blk.3.attn_k_b.weight", &[2, 4, 8]),
+        ("blk.3.attn_kv_b.weight", &[28, 4]),
+        ("blk.3.attn_v_b.weight", &[2, 6, 4]),
     ]);
     let catalog = hf(&model, &facts("deepseek2", 2, 2));
     assert_eq!(
         names(&model, &catalog),
         [
-            "blk.0.attn_k_b.weight",
-            "blk.0.attn_v_b.weight",
-            "model.layers.0.mlp.gate.e_score_correction_bias"
+            "model.layers.0.self_attn.kv_b_proj.weight",
+            "model.layers.0.mlp.gate.e_score_correction_bias",
+            "blk.1.attn_v_b.weight",
+            "blk.2.attn_k_b.weight",
+            "blk.2.attn_v_b.weight",
+            "blk.3.attn_k_b.weight",
+            "model.layers.3.self_attn.kv_b_proj.weight",
+            "blk.3.attn_v_b.weight",
         ]
     );
-    assert!(has_warning(&catalog, &["2 tensors kept as stored", "self_attn.kv_b_proj"]));
+    let whole = catalog.get(&model, 0);
+    assert_eq!((whole.shape, whole.nbytes), (&[28, 4][..], 28 * 4 * 4));
+    assert_eq!(whole.transform, Transform::HeadsJoined { other: 1 });
+    assert_eq!((catalog.targets(&model, 1), catalog.shares(1)), (1..1, &[(1, 0)][..]));
+    for why in ["there is no blk.1.attn_k_b", "do not fit", "has that whole"] {
+        assert!(has_warning(&catalog, &["self_attn.kv_b_proj", why]), "{:?}", catalog.warnings());
+    }
+    assert!(!catalog.warnings().iter().any(|w| w.contains("not shown")));
+}
+
+#[test]
+fn experts_of_gpt_oss_have_the_published_layout_or_that_of_values() {
+    let build = |dtype: DType| {
+        let entries: &[(&[u8], DType, &[u64])] = &[
+            (b"blk.0.ffn_down_exps.bias", DType::F32, &[2, 64]),
+            (b"blk.0.ffn_down_exps.weight", dtype, &[2, 64, 32]),
+            (b"blk.0.ffn_gate_exps.bias", DType::F32, &[2, 32]),
+            (b"blk.0.ffn_gate_exps.weight", dtype, &[2, 32, 64]),
+            (b"blk.0.ffn_up_exps.bias", DType::F32, &[2, 32]),
+            (b"blk.0.ffn_up_exps.weight", dtype, &[2, 32, 64]),
+        ];
+        model(Format::Gguf, entries)
+    };
+    let listed = |model: &Model| {
+        let catalog = hf(model, &facts("gpt-oss", 2, 2));
+        assert_eq!(catalog.warnings(), [""; 0]);
+        let line = |i| {
+            let m = catalog.get(model, i);
+            let name = String::from_utf8_lossy(m.name).replace("model.layers.0.mlp.experts.", "");
+            format!("{name} {} {:?} {}", m.dtype, m.shape, m.nbytes)
+        };
+        (0..catalog.len(model)).map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        listed(&build(DType::MXFP4)),
+        [
+            "down_proj_bias F32 [2, 64] 512",
+            "down_proj_blocks U8 [2, 64, 1, 16] 2048",
+            "down_proj_scales U8 [2, 64, 1] 128",
+            "gate_up_proj_bias F32 [2, 64] 512",
+            "gate_up_proj_blocks U8 [2, 64, 2, 16] 4096",
+            "gate_up_proj_scales U8 [2, 64, 2] 256",
+        ]
+    );
+    assert_eq!(
+        listed(&build(DType::F16))[1..],
+        [
+            "down_proj F16 [2, 32, 64] 8192",
+            "gate_up_proj_bias F32 [2, 64] 512",
+            "gate_up_proj F16 [2, 64, 64] 16384",
+        ]
+    );
+    assert_eq!(listed(&build(DType::Q8_0))[3], "gate_up_proj F32 [2, 64, 64] 32768");
+}
+
+#[test]
+fn joined_tensors_stand_under_their_stored_names_in_the_document() {
+    let model = floats(&[
+        ("blk.0.attn_k_b.weight", &[2, 4, 8]),
+        ("blk.0.attn_v_b.weight", &[2, 6, 4]),
+        ("output_norm.weight", &[4]),
+    ]);
+    let catalog = hf(&model, &facts("deepseek2", 2, 2));
+    let mut text = Vec::new();
+    write_map_document(&model, &catalog, &mut text).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(
+        json["pairs"],
+        serde_json::json!({
+            "blk.0.attn_k_b.weight": "blk.0.attn_k_b.weight",
+            "blk.0.attn_v_b.weight": "blk.0.attn_v_b.weight",
+            "output_norm.weight": "model.norm.weight",
+        })
+    );
+    let rows: Vec<_> = crate::naming::map_rows(&model, &catalog)
+        .map(|row| row.mounted.map(|m| m.name.to_vec()))
+        .collect();
+    assert_eq!(rows[0], rows[1]);
+    assert_eq!(rows.len(), 3);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The rows of the tables, in groups that families share.
 
-use super::{Op, Row, When};
+use super::{Op, Role, Row, When};
 
 const fn row(gguf: &'static str, hf: &'static str) -> Row {
     Row { gguf, hf, op: Op::Same, when: When::Always }
@@ -74,8 +74,8 @@ pub(super) const DEEPSEEK2: &[Row] = &[
     row("@attn_kv_a_mqa", "@self_attn.kv_a_proj_with_mqa"),
     row("@attn_kv_a_norm", "@self_attn.kv_a_layernorm"),
     row("@attn_kv_b", "@self_attn.kv_b_proj"),
-    op("@attn_k_b", "@self_attn.kv_b_proj", Op::PartOf),
-    op("@attn_v_b", "@self_attn.kv_b_proj", Op::PartOf),
+    op("@attn_k_b", "@self_attn.kv_b_proj", Op::Join(Role::Keys)),
+    op("@attn_v_b", "@self_attn.kv_b_proj", Op::Join(Role::Values)),
     row("@attn_output", "@self_attn.o_proj"),
     row("=@exp_probs_b.bias", "@mlp.gate.e_score_correction_bias"),
 ];
@@ -83,9 +83,9 @@ pub(super) const GPT_OSS: &[Row] = &[
     row("@post_attention_norm", "@post_attention_layernorm"),
     row("=@attn_sinks.weight", "@self_attn.sinks"),
     row("@ffn_gate_inp", "@mlp.router"),
-    op("@ffn_gate_exps", "@mlp.experts.gate_up_proj", Op::PartOf),
-    op("@ffn_up_exps", "@mlp.experts.gate_up_proj", Op::PartOf),
-    op("@ffn_down_exps", "@mlp.experts.down_proj", Op::PartOf),
+    op("@ffn_gate_exps", "@mlp.experts.gate_up_proj", Op::Join(Role::Gate)),
+    op("@ffn_up_exps", "@mlp.experts.gate_up_proj", Op::Join(Role::Up)),
+    op("@ffn_down_exps", "@mlp.experts.down_proj", Op::Join(Role::Down)),
 ];
 pub(super) const GEMMA: &[Row] = &[
     row("token_embd", "model.embed_tokens"),
