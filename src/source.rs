@@ -66,6 +66,32 @@ pub enum SourceError {
     },
 }
 
+/// By which way bytes were read: tests tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The mapping, or `pread` where there is none.
+    Usual,
+    /// `pread`, for a second look.
+    Reread,
+    /// Past the page cache.
+    Direct,
+}
+
+/// A scripted fault.
+#[cfg(test)]
+pub(crate) type Fault = Box<dyn Fn(Door, u64, &mut [u8]) -> io::Result<()> + Send + Sync>;
+
+#[cfg(test)]
+#[derive(Default)]
+struct Faults(OnceLock<Fault>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faults")
+    }
+}
+
 /// How often a change time that nothing explains is looked at again. A rename sets it before
 /// the names move, and a busy disk can lie between the two; only a modification stays
 /// unexplained. Waits double, so this is a fifth of a second, once in the life of a source.
@@ -92,6 +118,8 @@ pub struct Source {
     judging: Mutex<()>,
     /// Set once, when the content is found to have changed.
     changed: OnceLock<String>,
+    #[cfg(test)]
+    faults: Faults,
 }
 
 impl Source {
@@ -138,6 +166,8 @@ impl Source {
             baseline: Mutex::new(Baseline { identity: opened, names, notes: Vec::new() }),
             judging: Mutex::new(()),
             changed: OnceLock::new(),
+            #[cfg(test)]
+            faults: Faults::default(),
             direct: Direct::default(),
             file,
             path,
@@ -197,24 +227,66 @@ impl Source {
             && let Ok(from) = usize::try_from(offset)
             && mapping.copy(from, out)
         {
-            return Ok(());
+            return self.with_faults(Door::Usual, offset, out);
         }
-        self.pread(offset, out)
+        self.pread(offset, out)?;
+        self.with_faults(Door::Usual, offset, out)
     }
 
     /// As `read_at` but always by `pread`, past the mapping: for a second look.
     pub fn reread_at(&self, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {
         self.bounds(offset, out.len())?;
-        self.pread(offset, out)
+        self.pread(offset, out)?;
+        self.with_faults(Door::Reread, offset, out)
     }
 
     /// As `reread_at` but past the page cache as well, from the device. `Ok(false)`, and
     /// nothing promised about `out`, where the file system cannot do that.
     pub fn reread_direct(&self, offset: u64, out: &mut [u8]) -> Result<bool, SourceError> {
         self.bounds(offset, out.len())?;
-        self.direct
+        let done = self
+            .direct
             .read_at(&self.file, offset, out)
-            .map_err(|e| self.read_failed("direct read", offset, out.len(), e))
+            .map_err(|e| self.read_failed("direct read", offset, out.len(), e))?;
+        if done {
+            self.with_faults(Door::Direct, offset, out)?;
+        }
+        Ok(done)
+    }
+
+    /// What the tests' faults make of a read that went well.
+    #[cfg(test)]
+    fn with_faults(&self, door: Door, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {
+        let Some(fault) = self.faults.0.get() else { return Ok(()) };
+        fault(door, offset, out).map_err(|e| self.read_failed("read", offset, out.len(), e))
+    }
+
+    #[cfg(not(test))]
+    #[inline]
+    fn with_faults(&self, _: Door, _: u64, _: &mut [u8]) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    /// From now on `fault` sees every read that went well, and may change its bytes, fail it or
+    /// take its time.
+    #[cfg(test)]
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        assert!(self.faults.0.set(fault).is_ok(), "one fault a source");
+    }
+
+    /// Has the kernel forget its copy of these bytes, as far as it can: what another process has
+    /// mapped stays. Whole pages around them.
+    pub fn evict(&self, offset: u64, len: u64) {
+        const PAGE: u64 = 4096;
+        let end = (offset + len).next_multiple_of(PAGE).min(self.len());
+        let from = offset / PAGE * PAGE;
+        if let Some(mapping) = &self.mapping
+            && let (Ok(from), Ok(len)) = (usize::try_from(from), usize::try_from(end - from))
+        {
+            mapping.let_go(from, len);
+        }
+        // To the end of the last page, or it would be kept.
+        mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
     }
 
     /// ESTALE rule of contract section 5: compares fstat with the identity at open.

@@ -7,24 +7,28 @@
 //!
 //! No lock is held over I/O. Must not know names in the mount or views.
 
+mod breaker;
 mod chunk;
 mod damage;
+mod plain_crc;
 mod status;
 mod table;
 mod tofu;
 
 pub use crate::seal::{Part, hex};
-pub use status::{BadChunk, Status, TensorState, Trust};
+pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
 use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
 use crate::source::{Source, SourceError};
+use breaker::Breakers;
 use damage::Damage;
 use status::{Counters, count};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use table::{Bits, Observed};
 
 /// Which reads are checked.
@@ -210,6 +214,11 @@ pub struct Store {
     options: StoreOptions,
     counters: Counters,
     damage: Damage,
+    breakers: Breakers,
+    /// What the breakers' clock counts from.
+    started: Instant,
+    /// Before each further look at a bad chunk.
+    waits: &'static [Duration],
     /// Sums seen without a seal.
     observed: Option<Observed>,
     /// `verify=once`: chunks that were good in this mount.
@@ -253,6 +262,9 @@ impl Store {
         Store {
             counters: Counters::default(),
             damage: Damage::new(chunks),
+            breakers: Breakers::default(),
+            started: Instant::now(),
+            waits: chunk::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             checked: Bits::new(tensors),
@@ -335,7 +347,10 @@ impl Store {
                 .damage
                 .any_in(piece.first_chunk..piece.first_chunk + self.grid().chunks_of(&piece))
         {
-            return TensorState::Degraded;
+            return match self.breakers.is_tripped(piece.first_chunk) {
+                true => TensorState::Open,
+                false => TensorState::Degraded,
+            };
         }
         if self.checked.get(index as u64) && !self.unchecked.get(index as u64) {
             TensorState::Verified
@@ -510,3 +525,6 @@ impl ReadAt for Checked<'_> {
 #[cfg(test)]
 #[path = "store/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod faults;

@@ -49,6 +49,20 @@ impl WeightFs {
                 })
             })
             .collect();
+        let now = SystemTime::now();
+        let breakers: Vec<Json> = status
+            .breakers
+            .iter()
+            .map(|b| {
+                let name = b.tensor.map(|t| &self.parts.model.tensors[t as usize].name);
+                let until = (now + b.remaining).duration_since(UNIX_EPOCH).unwrap_or_default();
+                json!({
+                    "tensor": name.map(|name| json::lossy(name)),
+                    "state": if b.half_open { "half-open" } else { "open" },
+                    "until": until.as_secs(),
+                })
+            })
+            .collect();
         let mounted_at = self.started.wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         json!({
             "mounted_at": mounted_at.as_secs(),
@@ -63,7 +77,7 @@ impl WeightFs {
             "retries": status.retries,
             "healed": status.healed,
             "source_changed": status.source_changed > 0,
-            "breakers": [],
+            "breakers": breakers,
             "bad": bad,
             "rss_bytes": resident_bytes("VmRSS:"),
             "log": self.parts.log,
@@ -79,7 +93,8 @@ impl WeightFs {
         let status = self.parts.store.status();
         let uptime = self.started.monotonic.elapsed().as_secs();
         let mut text = String::new();
-        let rows: [(&str, &str, &str, u64); 9] = [
+        let open = status.breakers.len() as u64;
+        let rows: [(&str, &str, &str, u64); 10] = [
             ("uptime_seconds", "gauge", "Seconds since the mount.", uptime),
             ("reads_total", "counter", "Reads served or failed.", status.reads),
             ("bytes_served_total", "counter", "Bytes served.", status.bytes_served),
@@ -93,6 +108,7 @@ impl WeightFs {
             ("retries_total", "counter", "Second looks at a chunk.", status.retries),
             ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
             ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
+            ("breakers_open", "gauge", "Tensors whose breaker is not closed.", open),
             ("resident_bytes", "gauge", "Resident memory of the daemon.", resident_bytes("VmRSS:")),
         ];
         for (name, kind, help, value) in rows {

@@ -53,6 +53,36 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Lets go of the pages that hold these bytes, so that the kernel may drop them from its
+    /// cache. Nothing is lost: the next copy brings them back.
+    pub(super) fn let_go(&self, offset: usize, len: usize) {
+        const PAGE: usize = 4096;
+        let from = offset / PAGE * PAGE;
+        let Some(end) = offset.checked_add(len).filter(|&end| end <= self.map.len()) else {
+            return;
+        };
+        // SAFETY: the range lies inside the mapping, which is shared, read-only and backed by a
+        // file: MADV_DONTNEED only drops page table entries, the pages are read again when
+        // touched. Other threads that copy meanwhile fault them in anew.
+        unsafe {
+            let start = self.map.as_ptr().add(from).cast_mut().cast();
+            libc::madvise(start, end - from, libc::MADV_DONTNEED);
+        }
+    }
+}
+
+/// Asks the kernel to drop its cached pages of these bytes of `file`.
+pub(super) fn drop_cached(file: &File, offset: u64, len: u64) {
+    let (Ok(offset), Ok(len)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else {
+        return;
+    };
+    // SAFETY: plain numbers and a live descriptor; it is advice, and its refusal no matter.
+    unsafe {
+        libc::posix_fadvise(file.as_raw_fd(), offset, len, libc::POSIX_FADV_DONTNEED);
+    }
+}
+
 /// File systems whose bytes come from another machine or process: a missing page
 /// there is a matter of seconds, and a mapping faults page by page.
 /// Numbers from Linux `uapi/linux/magic.h` and the projects' own headers.

@@ -1,17 +1,21 @@
 //! The read path of one piece: copy a chunk, sum the copy, serve the copy.
 //!
-//! What a chunk's sum is compared with, how often it is looked at again and when that
-//! is given up are three separate steps here ([`Store::promise`], [`Store::look_again`],
-//! [`Store::give_up`]), so that a retry ladder with waits and a breaker per tensor have
-//! their places.
+//! What a chunk's sum is compared with ([`Store::promise`]), how often it is looked at again
+//! ([`Store::look_again`], the retry ladder) and when that is given up ([`Store::give_up`])
+//! are three steps. A chunk that has failed is not read again before its latch or the breaker
+//! of its tensor lets one reader through ([`Store::known_bad`]).
 
+use super::breaker::{Admission, Patience};
 use super::damage::{Bad, Found, Notice};
+use super::plain_crc::PlainCrc;
 use super::status::count;
 use super::{Basis, Corrupt, OnCorruption, ReadFailure, Store, StoreError};
 use crate::seal::{Piece, crc_hex};
 use crate::source::{IoMode, Source, SourceError};
 use crc32fast::Hasher;
 use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 /// Bytes copied and summed at a time: the copy is still in the cache when it is summed.
 const STEP: usize = 64 << 10;
@@ -19,6 +23,12 @@ const STEP: usize = 64 << 10;
 const RUN: usize = 4 << 20;
 /// Promised sums fetched at a time.
 const SUMS: usize = 32;
+
+/// Waits before the last looks at a chunk, give or take a fifth.
+pub(super) const WAITS: &[Duration] =
+    &[Duration::ZERO, Duration::from_millis(20), Duration::from_millis(80)];
+/// No look begins later than this after the first.
+const BUDGET: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// Bytes of a chunk that nobody asked for pass through here to be summed. One step
@@ -46,10 +56,20 @@ enum Way {
     Usual,
     /// They are in `out` already, all of the chunk.
     There,
-    /// By `pread`, past the mapping.
-    Pread,
+    /// As usual, the sum computed in another way: the processor may have been wrong.
+    Recomputed,
     /// Past the page cache.
     Direct,
+}
+
+impl Way {
+    /// What was wrong when this way gives good bytes.
+    fn verdict(self) -> &'static str {
+        match self {
+            Way::Direct => "its copy in the page cache was bad",
+            _ => "its checksum was computed wrongly",
+        }
+    }
 }
 
 /// The promise for chunks of one piece, fetched in batches.
@@ -81,14 +101,15 @@ impl Store {
             let stop = (within * chunk_bytes + len).min(end);
             let whole = stop - begin == len;
             if whole && within >= there && source.io() == IoMode::Pread {
-                // As many whole chunks as there are, in one read.
+                // As many whole chunks as there are, in one read; none that is known to be bad.
                 let last =
                     if end == piece.len { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
-                let most = within + (RUN as u64 / chunk_bytes).max(1);
-                let to = (last.min(most) * chunk_bytes).min(piece.len).min(end);
+                let most = last.min(within + (RUN as u64 / chunk_bytes).max(1));
+                let to = (most * chunk_bytes).min(piece.len).min(end);
                 let run = &mut out[good..good + (to - begin) as usize];
-                if source.read_at(piece.offset + begin, run).is_ok() {
-                    there = last.min(most);
+                let bad = self.damage.any_in(piece.first_chunk + within..piece.first_chunk + most);
+                if !bad && source.read_at(piece.offset + begin, run).is_ok() {
+                    there = most;
                 }
                 // If not, each chunk is tried by itself, and tells.
             }
@@ -126,6 +147,9 @@ impl Store {
             };
         }
         let promise = self.promise(piece, sums, wanted.within, wanted.chunk, last)?;
+        if self.damage.is_bad(wanted.chunk) {
+            return self.known_bad(source, piece, promise, &mut wanted);
+        }
         let found = take(source, way, &mut wanted);
         count(&self.counters.chunks_checked, 1);
         let good = match (promise, &found) {
@@ -133,11 +157,7 @@ impl Store {
             (None, Ok(found)) => self.observe(wanted.chunk, *found) == *found,
             (_, Err(_)) => false,
         };
-        if good {
-            if self.damage.is_bad(wanted.chunk) && self.damage.remove(wanted.chunk) {
-                count(&self.counters.healed, 1);
-            }
-        } else {
+        if !good {
             let promise = promise.or_else(|| self.observed.as_ref()?.get(wanted.chunk));
             self.look_again(source, piece, promise, found, &mut wanted)?;
             if self.damage.is_bad(wanted.chunk) {
@@ -187,6 +207,7 @@ impl Store {
         found: Result<u32, SourceError>,
         wanted: &mut Wanted<'_>,
     ) -> Result<(), StoreError> {
+        let started = Instant::now();
         if let Err(error @ SourceError::Changed { .. }) = found {
             return Err(StoreError::Stale(error));
         }
@@ -197,34 +218,112 @@ impl Store {
             Ok(sum) => Found::Sum(sum),
             Err(error) => Found::Unreadable(error.to_string()),
         };
-        if !self.damage.is_bad(wanted.chunk) {
-            for way in [Way::Pread, Way::Direct] {
-                count(&self.counters.retries, 1);
-                match take(source, way, wanted) {
-                    Ok(sum)
-                        if promise.unwrap_or_else(|| self.observe(wanted.chunk, sum)) == sum =>
-                    {
-                        count(&self.counters.healed, 1);
-                        log::warn!(
-                            "{}: {} chunk {}: {} bytes at {} were wrong at the first look ({found}) and good at the next",
-                            source.path().display(),
-                            self.name_of(piece),
-                            wanted.within,
-                            wanted.len,
-                            wanted.offset,
-                        );
-                        return Ok(());
-                    }
-                    Ok(sum) => found = Found::Sum(sum),
-                    Err(error @ SourceError::Changed { .. }) => {
-                        return Err(StoreError::Stale(error));
-                    }
-                    Err(_) => {}
+        let recompute = matches!(found, Found::Sum(_)).then_some((Way::Recomputed, Duration::ZERO));
+        let waits = match self.breakers.patience(piece.first_chunk) {
+            Patience::Ladder => self.waits,
+            Patience::None => &self.waits[..1],
+        };
+        for (way, wait) in recompute.into_iter().chain(waits.iter().map(|&w| (Way::Direct, w))) {
+            if !wait.is_zero() {
+                let wait = jittered(wait);
+                if started.elapsed() + wait >= BUDGET {
+                    break;
                 }
+                std::thread::sleep(wait);
             }
-            source.check_unchanged().map_err(StoreError::from_source)?;
+            count(&self.counters.retries, 1);
+            match take(source, way, wanted) {
+                Ok(sum) if promise.unwrap_or_else(|| self.observe(wanted.chunk, sum)) == sum => {
+                    self.tell_healed(source, piece, way, &found, wanted);
+                    return Ok(());
+                }
+                // Of the usual look; what a computation that went wrong gave is of no interest.
+                Ok(sum) => found = Found::Sum(sum),
+                Err(error @ SourceError::Changed { .. }) => return Err(StoreError::Stale(error)),
+                Err(error) if matches!(found, Found::Unreadable(_)) => {
+                    found = Found::Unreadable(error.to_string());
+                }
+                Err(_) => {}
+            }
         }
-        self.give_up(source, piece, promise, found, wanted)
+        source.check_unchanged().map_err(StoreError::from_source)?;
+        self.give_up(source, piece, promise, found, false, wanted)
+    }
+
+    /// A further look was good.
+    fn tell_healed(
+        &self,
+        source: &Source,
+        piece: &Piece,
+        way: Way,
+        found: &Found,
+        wanted: &Wanted<'_>,
+    ) {
+        count(&self.counters.healed, 1);
+        if let Way::Direct = way {
+            // The next reader would meet the same bad copy.
+            source.evict(wanted.offset, wanted.len);
+        }
+        if self.damage.may_log_healed() {
+            let verdict = match found {
+                Found::Unreadable(_) => "the source stumbled",
+                Found::Sum(_) => way.verdict(),
+            };
+            log::warn!(
+                "{}: {} chunk {}: {} bytes at {} were bad at the first look ({found}) and good at a further one: {verdict}",
+                source.path().display(),
+                self.name_of(piece),
+                wanted.within,
+                wanted.len,
+                wanted.offset,
+            );
+        }
+    }
+
+    /// A chunk that has failed before: refused from memory, but for one reader now and then who
+    /// looks whether it is good by now.
+    fn known_bad(
+        &self,
+        source: &Source,
+        piece: &Piece,
+        promise: Option<u32>,
+        wanted: &mut Wanted<'_>,
+    ) -> Result<(), StoreError> {
+        let (key, chunk) = (piece.first_chunk, wanted.chunk);
+        let known = self.damage.get(chunk);
+        let promise = promise.or(known.as_ref().and_then(|bad| bad.expected));
+        let mut found = known.map_or_else(
+            || Found::Unreadable("it failed before, and is not looked at for now".into()),
+            |bad| bad.found,
+        );
+        if self.breakers.admit(key, chunk, self.now()) == Admission::Refuse {
+            return self.refuse(source, piece, Bad { expected: promise, found }, wanted);
+        }
+        for way in [Way::Usual, Way::Direct] {
+            count(&self.counters.chunks_checked, 1);
+            match take(source, way, wanted) {
+                Ok(sum) if promise.unwrap_or_else(|| self.observe(chunk, sum)) == sum => {
+                    self.damage.remove(chunk);
+                    self.breakers.healed(key, chunk);
+                    self.mark(piece, promise.is_some());
+                    self.tell_healed(source, piece, way, &found, wanted);
+                    return Ok(());
+                }
+                Ok(sum) => found = Found::Sum(sum),
+                Err(error @ SourceError::Changed { .. }) => {
+                    self.breakers.undecided(key, self.now());
+                    return Err(StoreError::Stale(error));
+                }
+                Err(error) => found = Found::Unreadable(error.to_string()),
+            }
+        }
+        count(&self.counters.mismatches, 1);
+        self.give_up(source, piece, promise, found, true, wanted)
+    }
+
+    /// Monotonic time, for the breakers.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The chunk is bad.
@@ -234,35 +333,95 @@ impl Store {
         piece: &Piece,
         promise: Option<u32>,
         found: Found,
+        probe: bool,
         wanted: &mut Wanted<'_>,
     ) -> Result<(), StoreError> {
-        let corrupt = Corrupt {
-            file: source.path().display().to_string(),
-            what: self.name_of(piece),
-            chunk: wanted.within,
-            offset: wanted.offset,
-            len: wanted.len,
-            expected: promise.map_or("unknown".to_owned(), crc_hex),
-            found: found.to_string(),
+        self.breakers.failed(piece.first_chunk, wanted.chunk, self.now(), probe);
+        let bad = Bad { expected: promise, found };
+        let corrupt = self.corrupt(source, piece, wanted, &bad);
+        let notice = self.damage.add(wanted.chunk, bad.clone());
+        let refused = self.refuse(source, piece, bad, wanted);
+        let what = match refused {
+            Err(_) => "damaged",
+            Ok(()) => "DAMAGED BYTES ARE SERVED (on_corruption=log)",
         };
-        // The bytes as they are, where that is wanted; of those that cannot be read there are none.
-        let served = self.options.on_corruption == OnCorruption::Log
-            && source.read_at(wanted.start, wanted.out).is_ok();
-        let what = if served { "DAMAGED BYTES ARE SERVED (on_corruption=log)" } else { "damaged" };
-        match self.damage.add(wanted.chunk, Bad { expected: promise, found }) {
+        match notice {
             Notice::None => {}
             Notice::Line => log::error!("{what}: {corrupt}"),
             Notice::LastLine => {
                 log::error!("{what}: {corrupt}; further lines of this kind are suppressed");
             }
         }
-        if served { Ok(()) } else { Err(StoreError::Corrupt(Box::new(corrupt))) }
+        refused
+    }
+
+    /// Answers for a chunk that is bad: an error, or the bytes as they are where that is wanted.
+    /// Of those that cannot be read there are none.
+    fn refuse(
+        &self,
+        source: &Source,
+        piece: &Piece,
+        bad: Bad,
+        wanted: &mut Wanted<'_>,
+    ) -> Result<(), StoreError> {
+        let served = self.options.on_corruption == OnCorruption::Log
+            && source.read_at(wanted.start, wanted.out).is_ok();
+        if served {
+            return Ok(());
+        }
+        Err(StoreError::Corrupt(Box::new(self.corrupt(source, piece, wanted, &bad))))
+    }
+
+    fn corrupt(&self, source: &Source, piece: &Piece, wanted: &Wanted<'_>, bad: &Bad) -> Corrupt {
+        Corrupt {
+            file: source.path().display().to_string(),
+            what: self.name_of(piece),
+            chunk: wanted.within,
+            offset: wanted.offset,
+            len: wanted.len,
+            expected: bad.expected.map_or("unknown".to_owned(), crc_hex),
+            found: bad.found.to_string(),
+        }
+    }
+}
+
+/// A wait of about so long: readers that failed together do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    // Every RandomState hashes otherwise.
+    let part = RandomState::new().hash_one(0) % 400;
+    wait * (800 + part as u32) / 1000
+}
+
+/// A CRC32 being computed.
+enum Sum {
+    /// As fast as the processor can.
+    Fast(Hasher),
+    /// By the book, for a second opinion.
+    Plain(PlainCrc),
+}
+
+impl Sum {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Sum::Fast(crc) => crc.update(bytes),
+            Sum::Plain(crc) => crc.update(bytes),
+        }
+    }
+
+    fn finalize(self) -> u32 {
+        match self {
+            Sum::Fast(crc) => crc.finalize(),
+            Sum::Plain(crc) => crc.finalize(),
+        }
     }
 }
 
 /// Copies the wanted bytes out and sums the whole chunk, in the order of the file.
 fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, SourceError> {
-    let mut crc = Hasher::new();
+    let mut crc = match way {
+        Way::Recomputed => Sum::Plain(PlainCrc::new()),
+        _ => Sum::Fast(Hasher::new()),
+    };
     if let Way::There = way {
         crc.update(wanted.out);
         return Ok(crc.finalize());
@@ -272,12 +431,12 @@ fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, Sourc
             if source.reread_direct(offset, out)? {
                 return Ok(());
             }
+            source.evict(offset, out.len() as u64);
             source.reread_at(offset, out)
         }
-        Way::Pread => source.reread_at(offset, out),
-        Way::Usual | Way::There => source.read_at(offset, out),
+        Way::Usual | Way::There | Way::Recomputed => source.read_at(offset, out),
     };
-    let pass = |offset: u64, len: u64, crc: &mut Hasher| {
+    let pass = |offset: u64, len: u64, crc: &mut Sum| {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(STEP, 0);
             let mut done = 0;

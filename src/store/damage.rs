@@ -44,6 +44,7 @@ pub(super) struct Damage {
     latched: Bits,
     count: AtomicU64,
     logged: AtomicU64,
+    healed_logged: AtomicU64,
     list: Mutex<BTreeMap<u64, Bad>>,
 }
 
@@ -64,6 +65,7 @@ impl Damage {
             latched: Bits::new(chunks),
             count: AtomicU64::new(0),
             logged: AtomicU64::new(0),
+            healed_logged: AtomicU64::new(0),
             list: Mutex::default(),
         }
     }
@@ -105,6 +107,16 @@ impl Damage {
             LOGGED => Notice::LastLine,
             _ => Notice::None,
         }
+    }
+
+    /// The details of a bad chunk, while they are kept.
+    pub(super) fn get(&self, chunk: u64) -> Option<Bad> {
+        self.list().get(&chunk).cloned()
+    }
+
+    /// Whether a line about a chunk that was good at a further look is still welcome.
+    pub(super) fn may_log_healed(&self) -> bool {
+        self.healed_logged.fetch_add(1, Ordering::Relaxed) < LOGGED
     }
 
     /// Releases a chunk that turned out good; whether it was latched.

@@ -3,6 +3,7 @@
 use super::{OnCorruption, Store, Verify};
 use crate::seal::{Part, crc_hex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Why the bytes are believed (contract section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,17 @@ pub struct BadChunk {
     pub found: String,
 }
 
+/// A breaker that is not closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breaker {
+    /// The tensor's index; `None` for header and padding.
+    pub tensor: Option<u32>,
+    /// Whether a probe is under way: "half-open", else "open".
+    pub half_open: bool,
+    /// How long until the next probe may be.
+    pub remaining: Duration,
+}
+
 /// Everything for `.weightfs/status.json` that the store knows (contract section 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -126,6 +138,8 @@ pub struct Status {
     pub bad: Vec<BadChunk>,
     /// Number of chunks that are bad now.
     pub bad_chunks: u64,
+    /// Breakers that are not closed.
+    pub breakers: Vec<Breaker>,
     /// What happened to the sources without harm, and why changed ones are stale.
     pub notes: Vec<String>,
 }
@@ -158,6 +172,18 @@ impl Store {
             let notes = source.notes().into_iter().chain(changed);
             notes.map(move |note| format!("{file}: {note}")).collect::<Vec<_>>()
         });
+        let now = self.now();
+        let breakers = self.breakers.tripped().into_iter().filter_map(|tripped| {
+            let (piece, _) = self.grid().locate(tripped.piece)?;
+            Some(Breaker {
+                tensor: match piece.part {
+                    Part::Tensor(index) => Some(index),
+                    _ => None,
+                },
+                half_open: tripped.half_open,
+                remaining: tripped.until.saturating_sub(now),
+            })
+        });
         let source_changed = self.sources().iter().filter(|s| s.is_changed()).count() as u64;
         Status {
             verify: self.options.verify,
@@ -173,6 +199,7 @@ impl Store {
             source_changed,
             bad: bad.collect(),
             bad_chunks: self.damage.count(),
+            breakers: breakers.collect(),
             notes: notes.collect(),
         }
     }
@@ -181,6 +208,8 @@ impl Store {
     fn state(&self) -> TensorState {
         if self.sources().iter().any(|s| s.is_changed()) {
             TensorState::Stale
+        } else if self.breakers.any_tripped() {
+            TensorState::Open
         } else if self.damage.count() > 0 {
             TensorState::Degraded
         } else if self.all_checked() {

@@ -13,22 +13,22 @@ use std::time::Duration;
 const BOTH: [IoMode; 2] = [IoMode::Mmap, IoMode::Pread];
 
 impl Case {
-    fn store(&self, io: IoMode, options: StoreOptions) -> Store {
+    pub(super) fn store(&self, io: IoMode, options: StoreOptions) -> Store {
         let sources = self.sources(io);
         let seal = crate::seal::beside(&self.path(0));
         let seal = seal.exists().then(|| Seal::load(&seal, &self.model, &sources).unwrap());
         Store::new(self.model.clone(), sources, seal, options)
     }
 
-    fn sealed(&self, io: IoMode) -> Store {
+    pub(super) fn sealed(&self, io: IoMode) -> Store {
         self.store(io, StoreOptions::default())
     }
 
-    fn extent(&self, tensor: usize) -> Extent {
+    pub(super) fn extent(&self, tensor: usize) -> Extent {
         self.model.tensors[tensor].extent
     }
 
-    fn tensor(&self, tensor: usize) -> &[u8] {
+    pub(super) fn tensor(&self, tensor: usize) -> &[u8] {
         let extent = self.extent(tensor);
         &self.bytes[extent.shard as usize][extent.offset as usize..extent.end() as usize]
     }
@@ -40,7 +40,7 @@ impl Case {
 }
 
 /// Reads all of an extent, whether good or not: the bytes and the outcome.
-fn read(store: &Store, extent: Extent) -> (Vec<u8>, Result<(), ReadFailure>) {
+pub(super) fn read(store: &Store, extent: Extent) -> (Vec<u8>, Result<(), ReadFailure>) {
     let mut out = vec![0; extent.len as usize];
     let result = store.read(extent, 0, &mut out);
     (out, result)
@@ -126,7 +126,9 @@ fn ten_thousand_flips_are_all_found_where_they_are() {
             std::fs::write(case.path(shard), &case.bytes[shard]).unwrap();
         }
         let flips = flip_some(&case, &Grid::new(&case.model, 4096), &mut dice, 25);
-        let store = case.sealed(BOTH[round % 2]);
+        let mut store = case.sealed(BOTH[round % 2]);
+        // 10,000 ladders would wait for a quarter of an hour.
+        store.waits = &[Duration::ZERO];
         for &(shard, at, offset, len) in &flips {
             let (bytes, whole) = (&case.bytes[shard], case.whole(shard));
             // Exactly the bytes in front of it that lie in good chunks.
@@ -237,7 +239,7 @@ fn a_bad_chunk_is_listed_named_and_does_not_spread() {
         assert_eq!(status.bad[0].expected, expected);
         assert_eq!((status.bad[0].tensor, status.bad[0].chunk), (Some(2), 5));
         assert_eq!(status.bad[0].source_offset, 70_112 + 5 * 4096);
-        assert_eq!((status.mismatches, status.healed, status.retries), (4, 0, 2), "{status:?}");
+        assert_eq!((status.mismatches, status.healed, status.retries), (1, 0, 4), "{status:?}");
         assert_eq!(status.state, TensorState::Degraded);
         assert_eq!(store.tensor_state(2), TensorState::Degraded);
         assert_eq!(store.tensor_state(0), TensorState::Verified);
