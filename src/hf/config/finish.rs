@@ -285,7 +285,6 @@ fn deepseek_heads(facts: &Facts<'_>, object: &mut Object) -> Result<(), ConfigEr
     }
     object.insert("qk_nope_head_dim".into(), (length - rope).into());
     object.insert("v_head_dim".into(), facts.required(value)?.into());
-    object.insert("head_dim".into(), rope.into());
     Ok(())
 }
 
@@ -387,23 +386,33 @@ pub(super) fn labels(facts: &Facts<'_>, object: &mut Object) -> Result<(), Confi
     const KEY: &str = "classifier.output_labels";
     const MOST: u64 = 65_536;
     undivided_heads(facts, object)?;
-    let array = match facts.meta().arch(KEY) {
-        None => return Ok(()),
-        Some(Value::Array(array)) if array.len() <= MOST => array,
-        Some(_) => return Err(facts.unfit(KEY, format!("an array of at most {MOST} strings"))),
-    };
     let (mut names, mut numbers) = (Object::new(), Object::new());
-    let read = facts.meta().each(array, &mut |index, item| {
-        if let Item::Str(label) = item {
-            let label = String::from_utf8_lossy(label).into_owned();
-            names.insert(index.to_string(), label.clone().into());
-            numbers.insert(label, index.into());
+    let mut add = |index: u64, label: String| {
+        names.insert(index.to_string(), label.clone().into());
+        numbers.insert(label, index.into());
+    };
+    match facts.meta().arch(KEY) {
+        // Converters leave out the names that every classifier begins with.
+        None => {
+            let rows = facts.rows("cls.output.weight").or_else(|| facts.rows("cls.weight"));
+            let count = rows.filter(|&n| n <= MOST).ok_or_else(|| facts.missing(KEY))?;
+            (0..count).for_each(|index| add(index, format!("LABEL_{index}")));
         }
-        Ok(())
-    });
-    read.map_err(|source| ConfigError::Read { what: facts.key(KEY), source })?;
-    if names.len() as u64 != array.len() {
-        return Err(facts.unfit(KEY, "an array of strings"));
+        Some(Value::Array(array)) if array.len() <= MOST => {
+            let mut strings = true;
+            let read = facts.meta().each(array, &mut |index, item| {
+                match item {
+                    Item::Str(label) => add(index, String::from_utf8_lossy(label).into_owned()),
+                    _ => strings = false,
+                }
+                Ok(())
+            });
+            read.map_err(|source| ConfigError::Read { what: facts.key(KEY), source })?;
+            if !strings {
+                return Err(facts.unfit(KEY, "an array of strings"));
+            }
+        }
+        Some(_) => return Err(facts.unfit(KEY, format!("an array of at most {MOST} strings"))),
     }
     object.insert("id2label".into(), names.into());
     object.insert("label2id".into(), numbers.into());

@@ -228,14 +228,15 @@ fn yarn(facts: &Facts<'_>, rope: Rope, factor: Option<f64>) -> Result<Json, Conf
         "factor": factor.ok_or_else(|| facts.missing(FACTOR))?,
         "original_max_position_embeddings": original(facts)?,
     });
-    for (name, key) in [
-        ("attention_factor", "rope.scaling.yarn_attn_factor"),
-        ("beta_fast", "rope.scaling.yarn_beta_fast"),
-        ("beta_slow", "rope.scaling.yarn_beta_slow"),
+    if let Some(factor) = facts.positive_real("rope.scaling.yarn_attn_factor")? {
+        scaling["attention_factor"] = factor.into();
+    }
+    // The defaults are those of llama.cpp and of transformers.
+    for (name, key, default) in [
+        ("beta_fast", "rope.scaling.yarn_beta_fast", 32.0),
+        ("beta_slow", "rope.scaling.yarn_beta_slow", 1.0),
     ] {
-        if let Some(value) = facts.positive_real(key)? {
-            scaling[name] = value.into();
-        }
+        scaling[name] = facts.positive_real(key)?.unwrap_or(default).into();
     }
     if rope == Rope::GptOss {
         scaling["truncate"] = false.into();
