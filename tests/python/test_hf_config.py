@@ -6,6 +6,7 @@ not from the code under test), mounted, and loaded again: every field that bears
 result must be back.
 """
 
+import copy
 import json
 import math
 import os
@@ -50,7 +51,7 @@ class Case:
 
     def original(self):
         ids = {"bos_token_id": 3, "eos_token_id": 4, "pad_token_id": None} | self.config
-        return CONFIG_MAPPING[self.model_type](vocab_size=VOCAB, **ids)
+        return CONFIG_MAPPING[self.model_type](vocab_size=VOCAB, **copy.deepcopy(ids))  # a class writes into what it is given
 
     def gguf(self, c):
         model = Gguf().key("general.architecture", "str", self.arch)
@@ -372,8 +373,8 @@ def fused(model, key, c):
     std(model, key, c, separate=False)
 
 
-LONG = [float(x) for x in np.linspace(1.25, 40.5, 12).astype(np.float32)]
-SHORT = [float(x) for x in np.linspace(1.0, 2.5, 12).astype(np.float32)]
+LONG = [float(str(x)) for x in np.linspace(1.25, 40.5, 12).astype(np.float32)]
+SHORT = [float(str(x)) for x in np.linspace(1.0, 2.5, 12).astype(np.float32)]
 
 
 @case("phi3", "phi3", "phi3", "Phi3ForCausalLM",
