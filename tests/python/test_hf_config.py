@@ -33,7 +33,7 @@ IGNORED = {
     "pretraining_tp", "rescale_prenorm_residual", "time_step_min", "time_step_max", "time_step_floor",
     "time_step_scale", "time_step_init_scheme", "use_mambapy", "use_associative_scan", "init_device",
     "block_multiple_of", "block_ffn_dim_multiplier", "block_auto_adjust_ff_dim", "learned_pos_emb", "attn_config",
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -83,7 +83,7 @@ def sizes(**more):
     return {
         "hidden_size": HIDDEN, "intermediate_size": FEED, "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS, "num_key_value_heads": KV, "max_position_embeddings": 512,
-    } | more  # fmt: skip
+    } | more
 
 
 def head_of(c):
@@ -172,7 +172,7 @@ def llama3_factors(dim, base, factor, low, high, original):
 
 
 @case("llama", "llama", "llama", "LlamaForCausalLM", sizes(head_dim=HEAD, rms_norm_eps=EPS, rope_theta=500000.0),
-      expected={"rms_norm_eps": EPS, "head_dim": 32, "rope_scaling": None, "attention_bias": False, "hidden_act": "silu"})  # fmt: skip
+      expected={"rms_norm_eps": EPS, "head_dim": 32, "rope_scaling": None, "attention_bias": False, "hidden_act": "silu"})
 def llama(model, key, c):
     lengths(key, c)
     key("rope.dimension_count", "u32", c.head_dim)
@@ -180,7 +180,7 @@ def llama(model, key, c):
 
 
 @case("llama-biased-tied", "llama", "llama", "LlamaForCausalLM",
-      sizes(head_dim=HEAD, rms_norm_eps=EPS, attention_bias=True, mlp_bias=True, tie_word_embeddings=True))  # fmt: skip
+      sizes(head_dim=HEAD, rms_norm_eps=EPS, attention_bias=True, mlp_bias=True, tie_word_embeddings=True))
 def llama_biased(model, key, c):
     key("rope.dimension_count", "u32", c.head_dim)  # old files: the only word on it
     dense(model, c)
@@ -190,7 +190,7 @@ def llama_biased(model, key, c):
 @case("llama3", "llama", "llama", "LlamaForCausalLM",
       sizes(head_dim=64, rope_theta=500000.0, max_position_embeddings=131072,
             rope_scaling={"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
-      expected={"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})  # fmt: skip
+      expected={"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})
 def llama3(model, key, c):
     lengths(key, c)
     key("rope.dimension_count", "u32", c.head_dim)
@@ -230,7 +230,7 @@ def mixtral(model, key, c):
 
 
 @case("granite", "granite", "granite", "GraniteForCausalLM",
-      sizes(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.015625, logits_scaling=8.0))  # fmt: skip
+      sizes(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.015625, logits_scaling=8.0))
 def granite(model, key, c):
     key("embedding_scale", "f32", 12.0)
     key("residual_scale", "f32", 0.22)
@@ -268,7 +268,7 @@ def qwen3(model, key, c):
 
 
 @case("qwen2moe", "qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM",
-      sizes(**QWEN, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=80))  # fmt: skip
+      sizes(**QWEN, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=80))
 def qwen2moe(model, key, c):
     key("expert_count", "u32", 4)
     key("expert_used_count", "u32", 2)
@@ -280,7 +280,7 @@ def qwen2moe(model, key, c):
 
 @case("qwen3moe", "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
       sizes(use_sliding_window=False, head_dim=HEAD, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, norm_topk_prob=True),
-      expected={"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []})  # fmt: skip
+      expected={"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []})
 def qwen3moe(model, key, c):
     lengths(key, c)
     key("expert_count", "u32", 4)
@@ -303,7 +303,7 @@ def olmo2(model, key, c):
 
 
 @case("olmo3", "olmo2", "olmo3", "Olmo3ForCausalLM", sizes(sliding_window=128, rope_theta=500000.0),
-      expected={"layer_types": ["sliding_attention"] * 3 + ["full_attention"] + ["sliding_attention"] * 2})  # fmt: skip
+      expected={"layer_types": ["sliding_attention"] * 3 + ["full_attention"] + ["sliding_attention"] * 2})
 def olmo3(model, key, c):
     key("attention.sliding_window", "u32", 128)
     key("attention.sliding_window_pattern", "arr:bool", [t == "sliding_attention" for t in c.layer_types])
@@ -311,7 +311,7 @@ def olmo3(model, key, c):
 
 
 @case("olmo3-own-base", "olmo2", "olmo3", "Olmo3ForCausalLM",
-      sizes(sliding_window=128, rope_parameters={kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("full_attention", "sliding_attention")}))  # fmt: skip
+      sizes(sliding_window=128, rope_parameters={kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("full_attention", "sliding_attention")}))
 def olmo3_own_base(model, key, c):
     key("attention.sliding_window", "u32", 128)
     dense(model, c, norm=False)
@@ -328,7 +328,7 @@ def gemma(model, key, c):
 
 @case("gemma2", "gemma2", "gemma2", "Gemma2ForCausalLM",
       sizes(head_dim=HEAD, query_pre_attn_scalar=HEAD, sliding_window=256, final_logit_softcapping=25.0, attn_logit_softcapping=45.0),
-      expected={"layer_types": ["sliding_attention", "full_attention"] * 3, "query_pre_attn_scalar": 32})  # fmt: skip
+      expected={"layer_types": ["sliding_attention", "full_attention"] * 3, "query_pre_attn_scalar": 32})
 def gemma2(model, key, c):
     lengths(key, c)
     key("attention.sliding_window", "u32", 256)
@@ -338,7 +338,7 @@ def gemma2(model, key, c):
 
 
 @case("gemma2-27b", "gemma2", "gemma2", "Gemma2ForCausalLM", sizes(num_hidden_layers=46, head_dim=HEAD, query_pre_attn_scalar=16),
-      expected={"query_pre_attn_scalar": 16, "sliding_window": 4096, "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0})  # fmt: skip
+      expected={"query_pre_attn_scalar": 16, "sliding_window": 4096, "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0})
 def gemma2_27b(model, key, c):
     lengths(key, c)
     dense(model, c)
@@ -347,7 +347,7 @@ def gemma2_27b(model, key, c):
 @case("gemma3", "gemma3", "gemma3_text", "Gemma3ForCausalLM",
       sizes(num_hidden_layers=8, head_dim=HEAD, query_pre_attn_scalar=HEAD, sliding_window=256, rope_scaling={"rope_type": "linear", "factor": 8.0}),
       expected={"layer_types": ["sliding_attention"] * 5 + ["full_attention"] + ["sliding_attention"] * 2, "sliding_window_pattern": 6,
-                "rope_theta": 1e6, "rope_local_base_freq": 1e4, "tie_word_embeddings": True})  # fmt: skip
+                "rope_theta": 1e6, "rope_local_base_freq": 1e4, "tie_word_embeddings": True})
 def gemma3(model, key, c):
     lengths(key, c)
     key("attention.sliding_window", "u32", 256)
@@ -358,7 +358,7 @@ def gemma3(model, key, c):
 
 @case("gemma3-27b", "gemma3", "gemma3_text", "Gemma3ForCausalLM",
       sizes(num_hidden_layers=62, head_dim=HEAD, query_pre_attn_scalar=16, sliding_window=256, tie_word_embeddings=False, sliding_window_pattern=4),
-      expected={"query_pre_attn_scalar": 16, "tie_word_embeddings": False})  # fmt: skip
+      expected={"query_pre_attn_scalar": 16, "tie_word_embeddings": False})
 def gemma3_27b(model, key, c):
     lengths(key, c)
     key("attention.sliding_window", "u32", 256)
@@ -379,7 +379,7 @@ SHORT = [float(str(x)) for x in np.linspace(1.0, 2.5, 12).astype(np.float32)]
 
 @case("phi3", "phi3", "phi3", "Phi3ForCausalLM",
       sizes(sliding_window=2047, original_max_position_embeddings=512),
-      common=fused, expected={"partial_rotary_factor": 1.0, "sliding_window": 2047, "rope_scaling": None})  # fmt: skip
+      common=fused, expected={"partial_rotary_factor": 1.0, "sliding_window": 2047, "rope_scaling": None})
 def phi3(model, key, c):
     key("rope.dimension_count", "u32", 16)
     key("rope.scaling.original_context_length", "u32", 512)
@@ -391,7 +391,7 @@ def phi3(model, key, c):
 @case("phi3-longrope", "phi3", "phi3", "Phi3ForCausalLM",
       sizes(hidden_size=128, max_position_embeddings=131072, original_max_position_embeddings=4096, partial_rotary_factor=0.75, sliding_window=None,
             rope_scaling={"rope_type": "longrope", "type": "longrope", "long_factor": LONG, "short_factor": SHORT}),
-      common=fused, expected={"original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "sliding_window": None})  # fmt: skip
+      common=fused, expected={"original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "sliding_window": None})
 def phi3_longrope(model, key, c):
     key("rope.dimension_count", "u32", 24)
     key("rope.scaling.original_context_length", "u32", 4096)
@@ -404,7 +404,7 @@ def phi3_longrope(model, key, c):
 
 
 @case("phi2", "phi2", "phi", "PhiForCausalLM",
-      sizes(hidden_size=320, partial_rotary_factor=0.4, layer_norm_eps=EPS), expected={"partial_rotary_factor": 0.4, "hidden_act": "gelu_new"})  # fmt: skip
+      sizes(hidden_size=320, partial_rotary_factor=0.4, layer_norm_eps=EPS), expected={"partial_rotary_factor": 0.4, "hidden_act": "gelu_new"})
 def phi2(model, key, c):
     key("rope.dimension_count", "u32", 32)
     dense(model, c, gate=False, norm=False)
@@ -511,7 +511,7 @@ def bloom_keys(model, key, c):
 
 @case("gptneox", "gptneox", "gpt_neox", "GPTNeoXForCausalLM",
       {k: v for k, v in sizes(rotary_pct=0.25, use_parallel_residual=False).items() if k != "num_key_value_heads"},
-      common=fused, expected={"rotary_pct": 0.25, "rotary_emb_base": 10000.0}, ignored=("is_decoder",))  # fmt: skip
+      common=fused, expected={"rotary_pct": 0.25, "rotary_emb_base": 10000.0}, ignored=("is_decoder",))
 def gptneox(model, key, c):
     key("rope.dimension_count", "u32", 4)
     key("use_parallel_residual", "bool", False)
@@ -601,7 +601,7 @@ case("gpt-oss-requantised", "gpt-oss", "gpt_oss", "GptOssForCausalLM", OSS)(oss(
 DEEPSEEK = sizes(
     num_key_value_heads=HEADS, q_lora_rank=None, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12,
     n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=40, first_k_dense_replace=1, routed_scaling_factor=2.5,
-)  # fmt: skip
+)
 
 
 def deepseek(latent):
@@ -660,13 +660,13 @@ def deepseek_keys(kv):
 MSCALE = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707}
 case("deepseek-v2-lite", "deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM",
      DEEPSEEK | {"n_group": 1, "topk_group": 1, "topk_method": "greedy", "norm_topk_prob": False, "rope_scaling": MSCALE},
-     common=deepseek_keys(HEADS), expected={"q_lora_rank": None, "rope_scaling": MSCALE})(deepseek(latent=False))  # fmt: skip
+     common=deepseek_keys(HEADS), expected={"q_lora_rank": None, "rope_scaling": MSCALE})(deepseek(latent=False))
 case("deepseek-v2", "deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM",
      DEEPSEEK | {"q_lora_rank": 20, "n_group": 2, "topk_group": 1, "topk_method": "group_limited_greedy"},
-     common=deepseek_keys(1), expected={"num_key_value_heads": HEADS, "topk_method": "group_limited_greedy"})(deepseek(latent=True))  # fmt: skip
+     common=deepseek_keys(1), expected={"num_key_value_heads": HEADS, "topk_method": "group_limited_greedy"})(deepseek(latent=True))
 case("deepseek-v3", "deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM",
      DEEPSEEK | {"q_lora_rank": 20, "n_group": 2, "topk_group": 1, "norm_topk_prob": True, "num_nextn_predict_layers": 0},
-     common=deepseek_keys(1), expected={"topk_method": "noaux_tc", "num_nextn_predict_layers": 0})(deepseek(latent=True))  # fmt: skip
+     common=deepseek_keys(1), expected={"topk_method": "noaux_tc", "num_nextn_predict_layers": 0})(deepseek(latent=True))
 
 
 def mamba_keys(model, key, c, rank=None):
@@ -699,14 +699,14 @@ def falcon_mamba(model, key, c):
 
 
 @case("mamba2", "mamba2", "mamba2", "Mamba2ForCausalLM", MAMBA | {"num_heads": 6, "head_dim": 32, "n_groups": 2},
-      common=lambda m, k, c: mamba_keys(m, k, c, rank=c.num_heads), ignored=("time_step_rank", "time_step_limit"))  # fmt: skip
+      common=lambda m, k, c: mamba_keys(m, k, c, rank=c.num_heads), ignored=("time_step_rank", "time_step_limit"))
 def mamba2(model, key, c):
     key("ssm.group_count", "u32", 2)
 
 
 @case("lfm2", "lfm2", "lfm2", "Lfm2ForCausalLM",
       sizes(norm_eps=EPS, conv_L_cache=4, rope_theta=1e6, layer_types=["conv", "full_attention", "conv", "conv", "full_attention", "conv"], tie_word_embeddings=True),
-      common=lambda m, k, c: lfm2_keys(m, k, c), ignored=("full_attn_idxs",), expected={"full_attn_idxs": [1, 4]})  # fmt: skip
+      common=lambda m, k, c: lfm2_keys(m, k, c), ignored=("full_attn_idxs",), expected={"full_attn_idxs": [1, 4]})
 def lfm2(model, key, c):
     pass
 
@@ -870,7 +870,7 @@ def tiny(**keys):
     ({"rope.freq_base": ("f32", -1.0)}, "llama.rope.freq_base is -1"),
     ({"rope.scaling.type": ("str", "spiral")}, '"spiral"'),
     ({"attention.value_length": 8}, "llama.attention.value_length is 8"),
-])  # fmt: skip
+])
 def test_what_cannot_be_said_is_no_config_and_a_reason(keys, word, mount, tmp_path):
     assert word in no_config(mount(tiny(**keys).write(tmp_path / "m.gguf"), "map=hf"))
 
@@ -937,7 +937,7 @@ def test_gemma_3_270m_is_the_published_model(models, mount, tmp_path):
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "hidden_activation": "gelu_pytorch_tanh", "attention_bias": False,
         "tie_word_embeddings": True, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0, "final_logit_softcapping": None,
         "attn_logit_softcapping": None, "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 3,
-    }  # fmt: skip
+    }
     assert {name: getattr(found, name) for name in published} == published
     assert found.rope_parameters["full_attention"] == {"rope_type": "default", "rope_theta": 1e6}
     assert found.rope_parameters["sliding_attention"] == {"rope_type": "default", "rope_theta": 1e4}
