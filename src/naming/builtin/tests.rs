@@ -4,7 +4,7 @@
 use super::super::testing::{DATA_START, by_files, floats, model, named, names};
 use crate::dtype::DType;
 use crate::model::{Format, Model};
-use crate::naming::{ArchFacts, Catalog, MapSpec, Transform, write_map_document};
+use crate::naming::{ArchFacts, Catalog, MapDocument, MapSpec, Transform};
 
 fn facts(architecture: &str, heads: u64, kv_heads: u64) -> ArchFacts {
     ArchFacts {
@@ -486,7 +486,7 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
     ]);
     let catalog = hf(&model, &facts("llama", 4, 2));
     let mut text = Vec::new();
-    write_map_document(&model, &catalog, &mut text).unwrap();
+    MapDocument::new(&model, &catalog, None).unwrap().write(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(
         text.starts_with("{\n  \"weightfs_map\": 1,\n  \"unmapped\": \"keep\",\n  \"pairs\": {\n")
