@@ -489,7 +489,7 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
     MapDocument::new(&model, &catalog, None).unwrap().write(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(
-        text.starts_with("{\n  \"weightfs_map\": 1,\n  \"unmapped\": \"keep\",\n  \"pairs\": {\n")
+        text.starts_with("{\n  \"weightfs_map\": 1,\n  \"unmapped\": \"keep\",\n  \"values\": \"hf\",\n  \"pairs\": {\n")
     );
     assert!(text.ends_with("}\n"));
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -502,11 +502,15 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
             "model.layers.0.block_sparse_moe.experts.1.w3.weight"
         ])
     );
-    let again = by_files(&model, &[&text]).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &text).unwrap();
+    let stage = MapSpec::File(file.path().into());
+    let again = Catalog::build(&model, &facts("llama", 4, 2), &[stage]).unwrap();
     assert_eq!(names(&model, &again), names(&model, &catalog));
     for i in 0..catalog.len(&model) {
         let (a, b) = (catalog.get(&model, i), again.get(&model, i));
         assert_eq!((a.shape, a.extent, a.source), (b.shape, b.extent, b.source));
+        assert_eq!(a.transform, b.transform);
     }
 }
 

@@ -93,7 +93,11 @@ impl MapFile<'_> {
             pair.used = true;
             let given = match &pair.target {
                 Target::Drop => continue,
-                _ if as_stored[source as usize] => continue,
+                Target::Name(name)
+                    if name.as_bytes() == &*tensor.name && as_stored[source as usize] =>
+                {
+                    continue;
+                }
                 Target::Name(_) => 1,
                 // One tensor may be cut as any other.
                 Target::Split(_) if made == 1 => 1,
