@@ -18,6 +18,7 @@ mod stage;
 mod stem;
 mod stem_index;
 mod strict_json;
+mod table_pass;
 mod template;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -130,7 +130,7 @@ impl Catalog {
     }
 
     /// How names came from the Hugging Face table, when that was the first stage.
-    pub(super) fn from_table(&self) -> Option<&FromTable> {
+    pub(super) fn table_origins(&self) -> Option<&FromTable> {
         self.table.as_ref()
     }
 

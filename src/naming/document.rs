@@ -82,7 +82,7 @@ impl<'a> MapDocument<'a> {
         let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let items = || (0..catalog.len(model)).map(|index| catalog.get(model, index));
         let changed = items().find(|item| item.transform != Transform::None);
-        let table = catalog.from_table().filter(|table| {
+        let table = catalog.table_origins().filter(|table| {
             let reshaped = |(index, item): (usize, Mounted<'_>)| {
                 let whole = table.made(item.source) == Some(1) && table.part(index).whole;
                 whole && *item.shape != *model.tensors[item.source as usize].shape

@@ -20,7 +20,8 @@ use super::catalog::{List, Names, index_u32};
 use super::error::MapError;
 use super::map_file::check_target;
 use super::stage::{self, FromTable, Origin, Out, Pass, RuleId, Stage};
-use super::{ArchFacts, Mounted, Transform, builtin};
+use super::table_pass::{self, Table, Voice};
+use super::{ArchFacts, Mounted, Transform};
 use crate::model::{Format, Model};
 use absent::{Absence, Judge};
 use matching::{Item, Matching, Partner};
@@ -49,46 +50,6 @@ pub(super) struct Done {
     pub(super) likeness: Likeness,
 }
 
-/// Which table gives this model names that a reference might have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TableKind {
-    Hf,
-    Gguf,
-}
-
-/// Runs a table over stored names, leaving out tensors that are to stay as they are.
-pub(super) fn table_pass(
-    names: Names<'_>,
-    facts: &ArchFacts,
-    as_stored: &[bool],
-    warnings: &mut Vec<String>,
-) -> Result<Option<Pass>, MapError> {
-    run_table(TableKind::Hf, names, facts, as_stored, warnings)
-}
-
-fn run_table(
-    kind: TableKind,
-    names: Names<'_>,
-    facts: &ArchFacts,
-    as_stored: &[bool],
-    warnings: &mut Vec<String>,
-) -> Result<Option<Pass>, MapError> {
-    let run = |label, stage: &mut dyn Stage, warnings: &mut Vec<String>| {
-        let mut except = Except { inner: stage, as_stored };
-        stage::run(label, &mut except, names, warnings).map(Some)
-    };
-    match kind {
-        TableKind::Hf => match builtin::Hf::new(names, facts, warnings) {
-            Some(mut stage) => run("hf", &mut stage, warnings),
-            None => Ok(None),
-        },
-        TableKind::Gguf => match builtin::Gguf::new(names, facts, warnings) {
-            Some(mut stage) => run("gguf", &mut stage, warnings),
-            None => Ok(None),
-        },
-    }
-}
-
 /// Derives names from the reference for what the stages before gave.
 pub(super) fn run(
     names: Names<'_>,
@@ -98,8 +59,8 @@ pub(super) fn run(
 ) -> Result<Done, MapError> {
     let kind = match (names.model.format, reference.model.format) {
         _ if names.list.is_some() => None,
-        (Format::Gguf, Format::Safetensors) => Some(TableKind::Hf),
-        (Format::Safetensors, Format::Gguf) => Some(TableKind::Gguf),
+        (Format::Gguf, Format::Safetensors) => Some(Table::Hf),
+        (Format::Safetensors, Format::Gguf) => Some(Table::Gguf),
         _ => None,
     };
     let known: HashSet<&[u8]> = reference.model.tensors.iter().map(|t| &*t.name).collect();
@@ -110,7 +71,7 @@ pub(super) fn run(
     };
     let mut said = Vec::new();
     let candidates = match kind {
-        Some(kind) => run_table(kind, names, facts, &as_stored, &mut said)?,
+        Some(kind) => table_pass::run(kind, names, facts, &as_stored, Voice::Loud, &mut said)?,
         None => None,
     };
     let list = candidates.as_ref().map(|pass| &pass.list).or(names.list);
@@ -118,24 +79,36 @@ pub(super) fn run(
     let found = pair(items, candidates.is_some(), facts, reference);
     let mut likeness = found.report(items, names, facts, reference);
     let (list, table, origins) = match (kind, &candidates) {
-        (Some(kind), Some(_)) => {
+        (Some(kind), Some(first)) => {
+            let before = as_stored.clone();
             for &source in &found.as_stored {
                 as_stored[source as usize] = true;
             }
+            table_pass::mark_partners(names, &first.list, &mut as_stored);
+            let mut back = vec![false; as_stored.len()];
+            for (source, back) in (0u32..).zip(&mut back) {
+                *back = as_stored[source as usize] && !before[source as usize];
+                // The other half of what the table joined in vain.
+                if *back && !found.as_stored.contains(&source) {
+                    likeness.unmatched_source.push(names.get(source as usize).name.into());
+                }
+            }
             let mut again = Vec::new();
-            let made = run_table(kind, names, facts, &as_stored, &mut again)?;
+            let made = table_pass::run(kind, names, facts, &as_stored, Voice::Quiet, &mut again)?;
             let made = made.map(|pass| pass.list).unwrap_or_default();
             let mut table = FromTable::new(&made, names.model, &as_stored);
             let middle = Names { model: names.model, list: Some(&made) };
-            let done = rename(middle, &found.renames(middle, items), reference, warnings)?;
-            if kind == TableKind::Hf {
-                warnings.append(&mut again);
-                table.follow(&done.origins);
+            let done = rename(middle, &found.renames(middle, items, &back), reference, warnings)?;
+            if !likeness.unmatched_source.is_empty() {
+                said.retain(|text| !again.contains(text));
+                likeness.notes.append(&mut said);
             }
-            (Some(done.list), (kind == TableKind::Hf).then_some(table), None)
+            warnings.append(&mut again);
+            table.follow(&done.origins);
+            (Some(done.list), (kind == Table::Hf).then_some(table), None)
         }
         _ => {
-            let renames = found.renames(items, items);
+            let renames = found.renames(items, items, &[]);
             let changes = renames
                 .iter()
                 .zip(items.iter())
@@ -167,30 +140,6 @@ fn rename(
     stage::run(&format!("like={}", reference.label), &mut stage, names, warnings)
 }
 
-/// A stage but for some stored tensors.
-struct Except<'s> {
-    inner: &'s mut dyn Stage,
-    /// By stored tensor; shorter lists leave out nothing.
-    as_stored: &'s [bool],
-}
-
-impl Stage for Except<'_> {
-    fn apply(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
-        if self.as_stored.get(item.source as usize) == Some(&true) {
-            out.keep(item);
-        } else {
-            self.inner.apply(item, out);
-        }
-    }
-
-    fn rule(&self, rule: RuleId) -> String {
-        self.inner.rule(rule)
-    }
-
-    /// What a table does not know is told as unmatched, if it stays so.
-    fn finish(&mut self, _: Names<'_>, _: &mut MapError, _: &mut Vec<String>) {}
-}
-
 /// New names, one for each name that comes.
 struct Renames<'s> {
     renames: &'s [Option<&'s [u8]>],
@@ -215,11 +164,16 @@ impl Stage for Renames<'_> {
     fn finish(&mut self, _: Names<'_>, _: &mut MapError, _: &mut Vec<String>) {}
 }
 
+/// The converter's name for what it made.
+fn architecture<'f>(model: &Model, facts: &'f ArchFacts) -> Option<&'f str> {
+    facts.architecture.as_deref().filter(|_| model.format == Format::Gguf)
+}
+
 /// Who belongs to whom.
 struct Found<'a> {
     matching: Matching<'a>,
     /// Stored tensors that a table renamed in vain.
-    as_stored: Vec<u32>,
+    as_stored: HashSet<u32>,
     /// Names that one change of prefix would bring together, but for these shapes.
     disagreeing: Vec<(u32, u32)>,
     /// Matched although rows were cut.
@@ -239,28 +193,20 @@ fn pair<'a>(
     let targets =
         reference.model.tensors.iter().map(|t| Item { name: &t.name, shape: &t.shape }).collect();
     let mut matching = Matching::new(sources, targets);
-    let architecture = facts.architecture.as_deref().filter(|_| by_table);
-    let mut cut = Vec::new();
-    let mut join_cut = |matching: &mut Matching<'_>, source: u32, target: u32| {
-        let stored = &items.model.tensors[items.get(source as usize).source as usize].name;
-        let (ours, theirs) = (matching.source(source).shape, matching.target(target).shape);
-        let is_cut = absent::is_cut(stored, architecture, ours, theirs);
-        if is_cut {
-            matching.join_anyway(source, target);
-            cut.push(target);
-        }
-        is_cut
+    let architecture = architecture(items.model, facts);
+    let is_cut = |source: u32, ours: &[u64], theirs: &[u64]| {
+        let stored = items.get(source as usize).source;
+        absent::is_cut(&items.model.tensors[stored as usize].name, architecture, ours, theirs)
     };
     matching.join_equal();
-    for source in 0..index_u32(items.len()) {
-        if let Partner::Mismatch(target) = matching.of_source(source) {
-            join_cut(&mut matching, source, target);
-        }
-    }
     matching.bar(|name| check_target(name).is_err());
     let mut disagreeing = Vec::new();
     for _ in 0..2 {
-        match prefix::best(&matching) {
+        let fits = |source, target| {
+            let (ours, theirs) = (matching.source(source).shape, matching.target(target).shape);
+            ours == theirs || is_cut(source, ours, theirs)
+        };
+        match prefix::best(&matching, fits) {
             Ok((_, pairs)) => pairs.iter().for_each(|&(s, t)| matching.join(s, t)),
             Err(Refusal::Shapes(found)) => {
                 disagreeing = found;
@@ -269,13 +215,22 @@ fn pair<'a>(
             Err(Refusal::Nothing | Refusal::Tie) => break,
         }
     }
+    let mut cut = Vec::new();
+    for source in 0..index_u32(items.len()) {
+        if let Partner::Mismatch(target) = matching.of_source(source)
+            && is_cut(source, matching.source(source).shape, matching.target(target).shape)
+        {
+            matching.join_anyway(source, target);
+            cut.push(target);
+        }
+    }
     let judge = Judge::new(&matching, index_u32(reference.model.tensors.len()), architecture);
     let missing = |target| judge.why(target) != Absence::NotRestorable;
     let (pairs, open) = classes::pair(&matching, missing);
     for (source, target) in pairs {
         matching.join(source, target);
     }
-    let mut as_stored = Vec::new();
+    let mut as_stored = HashSet::new();
     if by_table {
         let mut at = 0;
         while at < items.len() {
@@ -284,7 +239,7 @@ fn pair<'a>(
             let group = index_u32(at)..index_u32(at + count);
             if group.clone().any(|i| matching.of_source(i) == Partner::Free) {
                 group.for_each(|i| matching.release(i));
-                as_stored.push(source);
+                as_stored.insert(source);
             }
             at += count;
         }
@@ -293,20 +248,18 @@ fn pair<'a>(
 }
 
 impl<'a> Found<'a> {
-    /// The new name of each of `names`, which are `items` but for stored tensors that went back
-    /// to what they were.
-    fn renames(&self, names: Names<'_>, items: Names<'_>) -> Vec<Option<&'a [u8]>> {
-        let back: HashSet<u32> = self.as_stored.iter().copied().collect();
-        let mut partners =
-            (0..items.len()).filter(|&i| !back.contains(&items.get(i).source)).map(|i| match self
-                .matching
-                .of_source(index_u32(i))
-            {
+    /// The new name of each of `names`, which are `items` but for stored tensors that went
+    /// `back` to what they were.
+    fn renames(&self, names: Names<'_>, items: Names<'_>, back: &[bool]) -> Vec<Option<&'a [u8]>> {
+        let is_back = |source: u32| back.get(source as usize) == Some(&true);
+        let mut partners = (0..items.len()).filter(|&i| !is_back(items.get(i).source)).map(|i| {
+            match self.matching.of_source(index_u32(i)) {
                 Partner::Free => None,
                 Partner::Match(t) | Partner::Mismatch(t) => Some(self.matching.target(t).name),
-            });
+            }
+        });
         let partner = |item: Mounted<'_>| {
-            if back.contains(&item.source) { None } else { partners.next().flatten() }
+            if is_back(item.source) { None } else { partners.next().flatten() }
         };
         names.iter().map(partner).collect()
     }
@@ -345,7 +298,7 @@ impl<'a> Found<'a> {
             }
         }
         likeness.shape_mismatch.extend(self.disagreeing.iter().map(|&(s, t)| mismatch(s, t)));
-        let architecture = facts.architecture.as_deref().filter(|_| of_table);
+        let architecture = architecture(items.model, facts);
         let count = index_u32(reference.model.tensors.len());
         let judge = Judge::new(&self.matching, count, architecture);
         for target in self.matching.free_targets() {

@@ -1,7 +1,7 @@
 //! The built-in tables on small models; the names themselves are checked against the
 //! reference package in tests/naming.rs.
 
-use super::super::testing::{DATA_START, by_files, floats, model, named, names};
+use super::super::testing::{DATA_START, floats, model, named, names};
 use crate::dtype::DType;
 use crate::model::{Format, Model};
 use crate::naming::{ArchFacts, Catalog, MapDocument, MapSpec, Transform};

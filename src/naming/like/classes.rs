@@ -14,6 +14,9 @@ type Instance<'a> = (Vec<&'a [u8]>, &'a [u64], u32);
 /// they are weights or biases.
 type Class<'a> = (&'static str, Vec<(Vec<&'a [u8]>, &'a [u64])>);
 
+/// A template and its instances.
+type Template<'s, 'a> = (&'s Vec<u8>, &'s Vec<Instance<'a>>);
+
 /// Templates of one class, on each side, that nothing tells apart.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ambiguous {
@@ -30,8 +33,7 @@ pub(super) fn pair(
     let targets =
         matching.open_targets().filter(|&t| takes_part(t)).map(|t| (t, matching.target(t)));
     let targets = templates(targets);
-    let mut classes: BTreeMap<Class<'_>, [Vec<(&Vec<u8>, &Vec<Instance<'_>>)>; 2]> =
-        BTreeMap::new();
+    let mut classes: BTreeMap<Class<'_>, [Vec<Template<'_, '_>>; 2]> = BTreeMap::new();
     for (side, all) in [&sources, &targets].into_iter().enumerate() {
         for (template, instances) in all {
             let signature = instances.iter().map(|(numbers, shape, _)| (numbers.clone(), *shape));
@@ -48,7 +50,7 @@ pub(super) fn pair(
                 pairs.extend(mine.iter().zip(*theirs).map(|(a, b)| (a.2, b.2)));
             }
             _ => {
-                let show = |side: &[(&Vec<u8>, &Vec<Instance<'_>>)]| {
+                let show = |side: &[Template<'_, '_>]| {
                     let mut names: Vec<String> = side
                         .iter()
                         .map(|(template, _)| String::from_utf8_lossy(template).into_owned())

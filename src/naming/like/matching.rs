@@ -48,6 +48,10 @@ impl<'a> Matching<'a> {
         self.targets[index as usize]
     }
 
+    pub(super) fn same_shape(&self, source: u32, target: u32) -> bool {
+        self.source(source).shape == self.target(target).shape
+    }
+
     pub(super) fn of_source(&self, index: u32) -> Partner {
         self.of_source[index as usize]
     }
@@ -80,7 +84,7 @@ impl<'a> Matching<'a> {
 
     /// Brings two free names together, by name: shapes may still disagree.
     pub(super) fn join(&mut self, source: u32, target: u32) {
-        let agree = self.source(source).shape == self.target(target).shape;
+        let agree = self.same_shape(source, target);
         let kind = if agree { Partner::Match } else { Partner::Mismatch };
         self.of_source[source as usize] = kind(target);
         self.of_target[target as usize] = kind(source);

@@ -4,7 +4,7 @@
 //! it. What stands behind the prefix begins at a segment, so that `model.x` never becomes
 //! `mo` and `del.x`.
 
-use super::matching::{Item, Matching};
+use super::matching::Matching;
 use std::collections::HashMap;
 
 /// Names on the other side that one ending may have before it says nothing: a handful of
@@ -53,7 +53,11 @@ fn tells(change: Change<'_>, ending: &[u8]) -> bool {
 }
 
 /// The one change that brings most names together, with those names (source, target).
-pub(super) fn best<'a>(matching: &Matching<'a>) -> Result<(Change<'a>, Vec<(u32, u32)>), Refusal> {
+/// `fits` says whether a source may have a target's name, for its shape.
+pub(super) fn best<'a>(
+    matching: &Matching<'a>,
+    fits: impl Fn(u32, u32) -> bool,
+) -> Result<(Change<'a>, Vec<(u32, u32)>), Refusal> {
     let mut by_ending: HashMap<&'a [u8], Vec<u32>> = HashMap::new();
     for target in matching.open_targets() {
         let name = matching.target(target).name;
@@ -77,12 +81,7 @@ pub(super) fn best<'a>(matching: &Matching<'a>) -> Result<(Change<'a>, Vec<(u32,
             pairs.push((source, target));
         }
     });
-    let disagree = |&(source, target): &(u32, u32)| {
-        let (Item { shape: a, .. }, Item { shape: b, .. }) =
-            (matching.source(source), matching.target(target));
-        a != b
-    };
-    let wrong: Vec<_> = pairs.iter().copied().filter(disagree).collect();
+    let wrong: Vec<_> = pairs.iter().copied().filter(|&(s, t)| !fits(s, t)).collect();
     if wrong.is_empty() { Ok((best, pairs)) } else { Err(Refusal::Shapes(wrong)) }
 }
 
@@ -116,6 +115,7 @@ fn each_pair<'a>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::matching::Item;
     use super::*;
 
     fn run(sources: &[&str], targets: &[&str]) -> Result<(String, String, usize), Refusal> {
@@ -124,7 +124,7 @@ mod tests {
             names.iter().map(|n| item((*n).to_owned().leak().as_bytes())).collect()
         };
         let matching = Matching::new(leak(sources), leak(targets));
-        let (change, pairs) = best(&matching)?;
+        let (change, pairs) = best(&matching, |s, t| matching.same_shape(s, t))?;
         let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
         Ok((text(change.strip), text(change.add), pairs.len()))
     }
@@ -173,7 +173,10 @@ mod tests {
         let targets =
             vec![Item { name: b"m.a.w", shape: &[4] }, Item { name: b"m.b.w", shape: &[5] }];
         let matching = Matching::new(sources, targets);
-        assert_eq!(best(&matching).unwrap_err(), Refusal::Shapes(vec![(1, 1)]));
+        assert_eq!(
+            best(&matching, |s, t| matching.same_shape(s, t)).unwrap_err(),
+            Refusal::Shapes(vec![(1, 1)])
+        );
     }
 
     #[test]

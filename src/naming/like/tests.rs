@@ -482,3 +482,34 @@ fn many_names_are_matched_quickly() {
     assert_eq!(likeness.matched.len(), count);
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
+
+#[test]
+fn cut_rows_hinder_no_change_of_prefix() {
+    let facts = ArchFacts { architecture: Some("gemma3".into()), ..ArchFacts::default() };
+    let source = floats(&[("token_embd.weight", &[32, 16]), ("output_norm.weight", &[16])]);
+    let reference = safetensors(&[
+        ("model.language_model.embed_tokens.weight", &[40, 16]),
+        ("model.language_model.norm.weight", &[16]),
+    ]);
+    let like = Reference { label: "r", model: &reference };
+    for stages in [vec![], vec![MapSpec::Hf]] {
+        let (catalog, likeness) =
+            Catalog::build_like(&source, &facts, &stages, Some(like)).unwrap();
+        let likeness = likeness.unwrap();
+        assert!(likeness.check().is_ok(), "{likeness:?}");
+        assert_eq!(texts(&likeness.cut), ["model.language_model.embed_tokens.weight"]);
+        assert!(catalog.get(&source, 0).name.ends_with(b"language_model.embed_tokens.weight"));
+    }
+}
+
+#[test]
+fn a_map_with_values_says_what_is_not_shown() {
+    let source = floats(LLAMA);
+    let catalog = Catalog::build(&source, &facts(), &[MapSpec::Hf]).unwrap();
+    let (_, read) = again(&source, &catalog, &Likeness::default());
+    assert!(
+        read.warnings().iter().any(|w| w.ends_with("not shown: rope_freqs.weight")),
+        "{:?}",
+        read.warnings()
+    );
+}

@@ -8,8 +8,8 @@
 
 use super::super::catalog::{List, Names};
 use super::super::error::{Code, MapError, show};
-use super::super::like::table_pass;
 use super::super::stage::{self, FromTable, Out, Pass, RuleId, Stage};
+use super::super::table_pass::{self, Table, Voice};
 use super::super::{ArchFacts, Mounted, Transform};
 use super::{MapFile, PAIRS, Pair, Target, split_pair};
 use crate::model::{Format, Model, Tensor};
@@ -38,18 +38,21 @@ pub(in super::super) fn run_values(
     if model.format != Format::Gguf {
         return Err(one(label, "\"values\": \"hf\" is for a GGUF, and this is none".into()));
     }
+    let table = |as_stored: &[bool], said: &mut Vec<String>| {
+        table_pass::run(Table::Hf, names, facts, as_stored, Voice::Quiet, said)
+    };
     let mut said = Vec::new();
-    let Some(mut pass) = table_pass(names, facts, &[], &mut said)? else {
+    let Some(mut pass) = table(&[], &mut said)? else {
         let why = said.first().map_or("there is no table", |text| text.as_str());
         return Err(one(label, format!("\"values\": \"hf\" has nothing to start from: {why}")));
     };
-    let as_stored = file.as_stored(model, &pass.list);
+    let mut as_stored = file.as_stored(model, &pass.list);
     if as_stored.contains(&true) {
+        table_pass::mark_partners(names, &pass.list, &mut as_stored);
         said.clear();
-        if let Some(again) = table_pass(names, facts, &as_stored, &mut said)? {
-            pass = again;
-        }
+        pass = table(&as_stored, &mut said)?.unwrap_or(pass);
     }
+    warnings.append(&mut said);
     let mut problems = MapError::new(label);
     file.check_counts(model, &pass.list, &as_stored, &mut problems);
     problems.into_result()?;
@@ -103,6 +106,15 @@ impl MapFile<'_> {
                 Target::Split(_) if made == 1 => 1,
                 Target::Split(slices) => slices.len(),
             };
+            if as_stored[source as usize] {
+                let at = pair.at as usize;
+                let words = format!(
+                    "{} (pairs): the table makes one of it and another tensor, which is left as stored",
+                    show(&tensor.name)
+                );
+                problems.push_at(Code::Values, || Some(text.place(at)), words);
+                continue;
+            }
             let shaped = match &pair.target {
                 Target::Split(slices) => made != 1 && slices.iter().any(|s| s.shape.is_some()),
                 _ => false,
