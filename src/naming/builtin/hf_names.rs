@@ -154,7 +154,7 @@ const fn forward(op: Op) -> Option<&'static str> {
         Op::FlatLogNegated => Some("A_log made -exp(A_log), shaped [n, 1]"),
         Op::Transpose => Some("matrices transposed"),
         Op::InsertOne | Op::LeadingOne | Op::Flat => Some("dimensions of 1 taken out or put in"),
-        Op::Same | Op::Split | Op::PartOf => None,
+        Op::Same | Op::Split | Op::Join(_) => None,
     }
 }
 

@@ -513,3 +513,79 @@ fn a_map_with_values_says_what_is_not_shown() {
         read.warnings()
     );
 }
+
+/// deepseek's halves of kv_b, and gpt-oss' experts in MXFP4.
+fn joined() -> [(Model, ArchFacts); 2] {
+    let arch = |name: &str| ArchFacts { architecture: Some(name.into()), ..facts() };
+    let deepseek = floats(&[
+        ("blk.0.attn_k_b.weight", &[2, 4, 8]),
+        ("blk.0.attn_v_b.weight", &[2, 6, 4]),
+        ("output_norm.weight", &[4]),
+    ]);
+    let experts = |name: &'static str| (name.as_bytes(), DType::MXFP4, [2u64, 32, 64].as_slice());
+    let gpt_oss = model(
+        Format::Gguf,
+        &[
+            experts("blk.0.ffn_gate_exps.weight"),
+            experts("blk.0.ffn_up_exps.weight"),
+            (b"output_norm.weight", DType::F32, &[4]),
+        ],
+    );
+    [(deepseek, arch("deepseek2")), (gpt_oss, arch("gpt-oss"))]
+}
+
+#[test]
+fn what_a_table_joins_survives_the_way_through_a_file() {
+    for (source, facts) in joined() {
+        let plain = Catalog::build(&source, &facts, &[MapSpec::Hf]).unwrap();
+        let named: Vec<(String, Vec<u64>)> = (0..plain.len(&source))
+            .map(|i| plain.get(&source, i))
+            .map(|item| (format!("x.{}", String::from_utf8_lossy(item.name)), item.shape.to_vec()))
+            .collect();
+        let reference =
+            safetensors(&named.iter().map(|(n, s)| (n.as_str(), s.as_slice())).collect::<Vec<_>>());
+        let like = Some(Reference { label: "r", model: &reference });
+        let (catalog, likeness) = Catalog::build_like(&source, &facts, &[], like).unwrap();
+        assert!(likeness.unwrap().check().is_ok());
+        for catalog in [plain, catalog] {
+            let mut text = Vec::new();
+            MapDocument::new(&source, &catalog, None).unwrap().write(&mut text).unwrap();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &text).unwrap();
+            let stage = MapSpec::File(file.path().into());
+            let read = Catalog::build(&source, &facts, &[stage]).unwrap();
+            assert_same(&source, &catalog, &read);
+            let shares = |c: &Catalog| (0..3).map(|i| c.shares(i).to_vec()).collect::<Vec<_>>();
+            assert_eq!(shares(&catalog), shares(&read));
+        }
+    }
+}
+
+#[test]
+fn halves_of_what_a_table_joins_go_back_together() {
+    for (source, facts) in joined() {
+        let reference = safetensors(&[("model.norm.weight", &[4]), ("other", &[3])]);
+        let like = Some(Reference { label: "r", model: &reference });
+        let (catalog, likeness) = Catalog::build_like(&source, &facts, &[], like).unwrap();
+        let likeness = likeness.unwrap();
+        let stored = |i: usize| String::from_utf8_lossy(&source.tensors[i].name).into_owned();
+        let want = [stored(0), stored(1), "model.norm.weight".into()];
+        assert_eq!(names(&source, &catalog), want);
+        assert_eq!(texts(&likeness.unmatched_source), want[..2]);
+        assert_eq!(catalog.get(&source, 1).transform, Transform::None);
+        // By a file: the second half follows the first, and may not have another name.
+        let (first, second) = (stored(0), stored(1));
+        let build = |pairs: String| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let text = format!(r#"{{"weightfs_map":1,"values":"hf","pairs":{{{pairs}}}}}"#);
+            std::fs::write(file.path(), text).unwrap();
+            Catalog::build(&source, &facts, &[MapSpec::File(file.path().into())])
+        };
+        let catalog = build(format!(r#""{first}":"{first}""#)).unwrap();
+        assert_eq!(names(&source, &catalog), want);
+        let error = build(format!(r#""{first}":"{first}","{second}":"x""#)).unwrap_err();
+        assert!(error.to_string().contains("which is left as stored"), "{error}");
+        let error = build(format!(r#""{second}":"x""#)).unwrap_err();
+        assert!(error.to_string().contains("makes 0 of it"), "{error}");
+    }
+}
