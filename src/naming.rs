@@ -11,12 +11,14 @@ mod document;
 mod error;
 mod facts;
 mod families;
+mod like;
 mod map_file;
 mod rules;
 mod stage;
 mod stem;
 mod stem_index;
 mod strict_json;
+mod table_pass;
 mod template;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -24,9 +26,10 @@ mod testing;
 mod transform;
 
 pub use catalog::{Catalog, Mounted};
-pub use document::{MapRow, map_rows, write_map_document};
+pub use document::{DocumentError, MapDocument, MapRow, map_rows};
 pub use error::{Code, MapError, Problem};
 pub use facts::{ArchFacts, PerLayer};
+pub use like::{Likeness, Mismatch, Reference};
 pub use stem::{NAME_MAX, file_name, file_stem};
 pub use stem_index::{Collision, StemIndex};
 pub use transform::Transform;

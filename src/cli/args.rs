@@ -79,7 +79,7 @@ pub(crate) struct MountArgs {
     #[arg(long, id = "set", value_name = "KEY=JSON|KEY=@FILE", action = ArgAction::Append)]
     set: Vec<OsString>,
     /// As like= in -o, the value taken as it is
-    #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append, hide = true)]
+    #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append)]
     like: Vec<OsString>,
     /// Write a line to file descriptor N when the mount is ready, then close it
     #[arg(long, value_name = "N", value_parser = descriptor)]
@@ -205,8 +205,8 @@ pub(crate) struct MapArgs {
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) names: NameArgs,
-    /// Derive the names from a second model
-    #[arg(long, value_name = "REF", hide = true)]
+    /// Derive the names from those and the shapes of a second model, behind the stages of --map
+    #[arg(long, value_name = "REF")]
     pub(crate) like: Option<PathBuf>,
     /// Print a map file that map=FILE reads
     #[arg(long)]

@@ -5,8 +5,7 @@ use super::args::NameArgs;
 use super::exit::{self, Exit, Failure};
 use super::options::{HfDtype, Options, Override, SealChoice, SetValue};
 use super::value_file;
-use anyhow::{Context, Result, bail};
-use std::ffi::OsString;
+use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use weightfs::fs::Hf;
 use weightfs::hf::{self, meta::Meta};
 use weightfs::load::{self, Loaded};
 use weightfs::model::{Array, Format, Model};
-use weightfs::naming::{ArchFacts, Catalog, MapSpec};
+use weightfs::naming::{ArchFacts, Catalog, Likeness, MapError, MapSpec, Reference};
 use weightfs::overrides::{self, Setting};
 use weightfs::quant::Target;
 use weightfs::scale::{Hints, Scales};
@@ -48,6 +47,8 @@ pub(crate) struct Opened {
     pub(crate) scales: Scales,
     /// What `hf/` holds.
     pub(crate) hf: Option<Hf>,
+    /// What `like=` found, when it was asked for.
+    pub(crate) likeness: Option<Likeness>,
 }
 
 /// Why a seal that is there is not used.
@@ -121,7 +122,21 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
         SealChoice::File(_) => Cure::OtherOrNone,
         _ => Cure::ForceOrNone,
     };
-    open_with(model, options, BadSeal::Refuses, cure)
+    let mut opened = open_with(model, options, BadSeal::Refuses, cure)?;
+    if let (Some(likeness), Some(like)) = (opened.likeness.take(), &options.like) {
+        likeness.check().map_err(|error| unlike(error, model, options, like))?;
+    }
+    Ok(opened)
+}
+
+/// The error of a mount that would lack names of the reference, with the way on.
+fn unlike(error: MapError, model: &Path, options: &Options, like: &Path) -> anyhow::Error {
+    let shown = |path: &Path| path.display().to_string();
+    let map = options.map.iter().map(|map| format!(" --map {}", shown(Path::new(map))));
+    let map = map.collect::<String>();
+    let (model, like) = (shown(model), shown(like));
+    let hint = format!("a map to finish by hand: weightfs map {model}{map} --like {like} --json");
+    anyhow::anyhow!("{error}\n{hint}")
 }
 
 fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
@@ -129,11 +144,6 @@ fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
-    if options.like.is_some() {
-        bail!(
-            "like=: this version cannot derive names from a second model; map=FILE takes a map file"
-        );
-    }
     let mut loaded = load(path, options.io)?;
     for setting in &options.set {
         override_key(&mut loaded.model, setting)?;
@@ -185,7 +195,7 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         }
         Format::Gguf => Hints::default(),
     };
-    let catalog = catalog(&model, &store, config, &options.map)?;
+    let (catalog, likeness) = catalog(&model, &store, config, options)?;
     let scales = view::scaled::recognise(&model, &catalog, &store, &hints);
     warnings.extend(scales.warnings(&model));
     let hf = hf(&model, &store, options, &mut warnings);
@@ -201,6 +211,7 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         unused_seal,
         scales,
         hf,
+        likeness,
     })
 }
 
@@ -324,14 +335,21 @@ fn catalog(
     model: &Model,
     store: &Store,
     config: Option<serde_json::Value>,
-    map: &[OsString],
-) -> Result<Catalog> {
-    let stages: Vec<_> = map.iter().map(|value| MapSpec::parse(value)).collect();
-    if stages.is_empty() {
-        return Ok(Catalog::identity());
+    options: &Options,
+) -> Result<(Catalog, Option<Likeness>)> {
+    let stages: Vec<_> = options.map.iter().map(|value| MapSpec::parse(value)).collect();
+    if stages.is_empty() && options.like.is_none() {
+        return Ok((Catalog::identity(), None));
     }
-    let facts = ArchFacts::read(model, &|array| integers(store, array));
-    Ok(Catalog::build(model, &facts.with_config(config), &stages)?)
+    let facts = ArchFacts::read(model, &|array| integers(store, array)).with_config(config);
+    let Some(path) = &options.like else {
+        return Ok((Catalog::build(model, &facts, &stages)?, None));
+    };
+    // Names and shapes are in the headers: nothing else of it is read.
+    let reference = load(path, IoMode::Auto).context("like=")?.model;
+    let label = path.display().to_string();
+    let like = Reference { label: &label, model: &reference };
+    Ok(Catalog::build_like(model, &facts, &stages, Some(like))?)
 }
 
 /// The elements of a short array of integers that stayed in the file.

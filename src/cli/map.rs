@@ -8,14 +8,14 @@ use super::table::{self, Align, Rows};
 use super::text::{self, Safe, plural};
 use anyhow::Result;
 use std::io::{self, Write};
-use weightfs::naming::{map_rows, write_map_document};
+use weightfs::naming::{Likeness, MapDocument, map_rows};
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
     let opened = engine::open_like(&args.model, &args.names, args.like.as_deref())?;
     let mut out = Out::new();
     let (model, catalog) = (&opened.model, &opened.catalog);
     if args.json {
-        write_map_document(model, catalog, &mut out)?;
+        MapDocument::new(model, catalog, opened.likeness.as_ref())?.write(&mut out)?;
         out.flush()?;
         return Ok(Exit::Done);
     }
@@ -26,12 +26,35 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         "{}, {renamed} renamed, {hidden} not shown",
         plural(model.tensors.len(), "stored tensor")
     )?;
-    for warning in catalog.warnings() {
+    let missing = opened.likeness.as_ref().map(lists).unwrap_or_default();
+    for warning in missing.iter().chain(catalog.warnings()) {
         let text = Safe(warning.as_bytes()).to_string();
         writeln!(out, "{}", out.ink(Ink::Warn, &text))?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// What `like=` found and did not, a line for each list.
+fn lists(likeness: &Likeness) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} matched; not matched: {} here, {} of the reference; {} with another shape",
+        plural(likeness.matched.len(), "name"),
+        likeness.unmatched_source.len(),
+        likeness.unmatched_reference.len(),
+        likeness.shape_mismatch.len()
+    )];
+    let lists = [
+        ("missing here", &likeness.unmatched_reference),
+        ("tied to the embedding", &likeness.tied),
+    ];
+    for (what, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let names: Vec<String> = names.iter().map(|name| text::name(name)).collect();
+        lines.push(format!("{what}: {}", names.join(", ")));
+    }
+    lines.extend(likeness.shape_mismatch.iter().map(|found| format!("shapes disagree: {found}")));
+    lines.extend(likeness.notes.iter().cloned());
+    lines
 }
 
 /// A row for each mounted tensor and each that is not shown; returns how many stored ones are

@@ -4,7 +4,8 @@
 //! Without a map it holds nothing. With one it holds 24 bytes per mounted tensor plus the
 //! new names; names, shapes and bytes that did not change are looked up in the model.
 
-use super::{ArchFacts, MapError, MapSpec, Transform, stage};
+use super::stage::FromTable;
+use super::{ArchFacts, Likeness, MapError, MapSpec, Reference, Transform, stage};
 use crate::dtype::DType;
 use crate::model::{Extent, Model, elements};
 use std::collections::HashMap;
@@ -39,12 +40,19 @@ pub struct Catalog {
     in_force: bool,
     warnings: Vec<String>,
     list: Option<List>,
+    table: Option<FromTable>,
 }
 
 impl Catalog {
     /// Stored names, unchanged.
     pub fn identity() -> Catalog {
-        Catalog { label: "none".into(), in_force: false, warnings: Vec::new(), list: None }
+        Catalog {
+            label: "none".into(),
+            in_force: false,
+            warnings: Vec::new(),
+            list: None,
+            table: None,
+        }
     }
 
     /// Applies the values of `map=` in order, each a full pass over the names that the one
@@ -54,13 +62,27 @@ impl Catalog {
         facts: &ArchFacts,
         stages: &[MapSpec],
     ) -> Result<Catalog, MapError> {
+        Ok(Catalog::build_like(model, facts, stages, None)?.0)
+    }
+
+    /// As [`Catalog::build`], and then the names of the reference. That it lacks some is no
+    /// error here: the caller asks [`Likeness::check`].
+    pub fn build_like(
+        model: &Model,
+        facts: &ArchFacts,
+        stages: &[MapSpec],
+        like: Option<Reference<'_>>,
+    ) -> Result<(Catalog, Option<Likeness>), MapError> {
         let stages: Vec<&MapSpec> = stages.iter().filter(|s| **s != MapSpec::None).collect();
-        if stages.is_empty() {
-            return Ok(Catalog::identity());
+        if stages.is_empty() && like.is_none() {
+            return Ok((Catalog::identity(), None));
         }
-        let label = stages.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let (list, warnings) = stage::run_all(model, facts, &stages)?;
-        Ok(Catalog { label, in_force: true, warnings, list })
+        let values = stages.iter().map(ToString::to_string);
+        let label = values.chain(like.map(|r| format!("like={}", r.label)));
+        let label = label.collect::<Vec<_>>().join(",");
+        let ran = stage::run_all(model, facts, &stages, like)?;
+        let stage::Ran { list, warnings, table, likeness } = ran;
+        Ok((Catalog { label, in_force: true, warnings, list, table }, likeness))
     }
 
     /// Whether mounted tensors are the stored ones, under their own names.
@@ -91,7 +113,7 @@ impl Catalog {
         let at = source as usize;
         debug_assert!(at < model.tensors.len());
         match &self.list {
-            Some(list) => list.first[at] as usize..list.first[at + 1] as usize,
+            Some(list) => list.range(source),
             None => at..at + 1,
         }
     }
@@ -105,6 +127,11 @@ impl Catalog {
         let from = list.shares.partition_point(|&(part, _)| part < source);
         let len = list.shares[from..].partition_point(|&(part, _)| part == source);
         &list.shares[from..from + len]
+    }
+
+    /// How names came from the Hugging Face table, when that was the first stage.
+    pub(super) fn table_origins(&self) -> Option<&FromTable> {
+        self.table.as_ref()
     }
 
     /// What a user should know although the map is served.
@@ -180,6 +207,12 @@ pub(super) struct List {
 impl List {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The entries that a stored tensor became.
+    pub(super) fn range(&self, source: u32) -> Range<usize> {
+        let at = source as usize;
+        self.first[at] as usize..self.first[at + 1] as usize
     }
 
     /// Appends a mounted tensor; sources come in ascending order. False: no room for more.

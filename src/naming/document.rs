@@ -2,12 +2,13 @@
 //!
 //! `weightfs map --json` is a map file (contract 3.4) that `map=FILE` reads back to the same
 //! names and slices. Names that are not UTF-8 cannot stand in JSON: they are left out, and
-//! the file's `"unmapped": "keep"` keeps them. Beyond contract 3.4, a list may hold null for a
+//! the file's `"unmapped": "keep"` keeps them. Where values change, `"values": "hf"` says that
+//! the pairs name what the built-in table makes of each stored tensor. Beyond contract 3.4, a list may hold null for a
 //! slice that is not shown, and fused tensors that were cut unevenly have a list of
-//! `{"name", "shape"}`. A map file cannot join tensors: what `map=hf` joins stands there under
-//! the names that are stored.
+//! `{"name", "shape"}`.
 
-use super::{Catalog, Mounted};
+use super::stage::FromTable;
+use super::{Catalog, Likeness, Mismatch, Mounted, Transform};
 use crate::model::{Model, Tensor, elements};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use std::borrow::Cow;
@@ -42,41 +43,186 @@ pub fn map_rows<'a>(model: &'a Model, catalog: &'a Catalog) -> impl Iterator<Ite
     })
 }
 
-/// Writes the map as a map file, indented, with a line break at the end.
-pub fn write_map_document(
-    model: &Model,
-    catalog: &Catalog,
-    out: &mut dyn io::Write,
-) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::pretty(&mut *out);
-    let mut document = serializer.serialize_map(Some(3))?;
-    document.serialize_entry("weightfs_map", &1)?;
-    document.serialize_entry("unmapped", "keep")?;
-    document.serialize_entry("pairs", &Pairs { model, catalog })?;
-    SerializeMap::end(document)?;
-    out.write_all(b"\n")
+/// A map that no map file can say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// Values change, but not by the Hugging Face table alone on the stored names.
+    #[error(
+        "tensor {name:?} has the values of a checkpoint by a map=hf that is not the first stage: one map file cannot say that"
+    )]
+    Values {
+        /// The first tensor of which that is true.
+        name: String,
+    },
+    /// What the table made of a stored tensor was changed further than names can say.
+    #[error("tensor {name:?} was renamed or cut again behind map=hf: one map file cannot say that")]
+    Stages {
+        /// The first such stored tensor.
+        name: String,
+    },
+}
+
+/// The map as a document: `map=FILE` reads it back to the same names, slices and values.
+#[derive(Clone, Copy, Debug)]
+pub struct MapDocument<'a> {
+    model: &'a Model,
+    catalog: &'a Catalog,
+    likeness: Option<&'a Likeness>,
+    /// Set when the pairs start from what the Hugging Face table makes.
+    table: Option<&'a FromTable>,
+}
+
+impl<'a> MapDocument<'a> {
+    /// Checks that the map can be said; `likeness` adds what `like=` found.
+    pub fn new(
+        model: &'a Model,
+        catalog: &'a Catalog,
+        likeness: Option<&'a Likeness>,
+    ) -> Result<MapDocument<'a>, DocumentError> {
+        let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let items = || (0..catalog.len(model)).map(|index| catalog.get(model, index));
+        let changed = items().find(|item| item.transform != Transform::None);
+        let table = catalog.table_origins().filter(|table| {
+            let reshaped = |(index, item): (usize, Mounted<'_>)| {
+                let whole = table.made(item.source) == Some(1) && table.part(index).whole;
+                whole && *item.shape != *model.tensors[item.source as usize].shape
+            };
+            changed.is_some() || items().enumerate().any(reshaped)
+        });
+        let document = MapDocument { model, catalog, likeness, table };
+        match (table, changed) {
+            (None, Some(item)) => return Err(DocumentError::Values { name: show(item.name) }),
+            (None, None) => return Ok(document),
+            (Some(_), _) => {}
+        }
+        for (source, stored) in (0u32..).zip(&model.tensors) {
+            if document.made_names(source).is_none() {
+                return Err(DocumentError::Stages { name: show(&stored.name) });
+            }
+        }
+        Ok(document)
+    }
+
+    /// Writes the document, indented, with a line break at the end.
+    pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut serializer = serde_json::Serializer::pretty(&mut *out);
+        let mut document = serializer.serialize_map(None)?;
+        document.serialize_entry("weightfs_map", &1)?;
+        document.serialize_entry("unmapped", "keep")?;
+        if self.table.is_some() {
+            document.serialize_entry("values", "hf")?;
+        }
+        document.serialize_entry("pairs", &Pairs { document: self })?;
+        if let Some(likeness) = self.likeness {
+            let lists = [
+                ("matched", &likeness.matched),
+                ("unmatched_source", &likeness.unmatched_source),
+                ("unmatched_reference", &likeness.unmatched_reference),
+            ];
+            for (key, names) in lists {
+                document.serialize_entry(key, &Texts(names))?;
+            }
+            let mismatch: Vec<_> = likeness.shape_mismatch.iter().map(shapes).collect();
+            document.serialize_entry("shape_mismatch", &mismatch)?;
+            let others = [
+                ("tied", &likeness.tied),
+                ("not_restorable", &likeness.not_restorable),
+                ("cut", &likeness.cut),
+            ];
+            for (key, names) in others.into_iter().filter(|(_, names)| !names.is_empty()) {
+                document.serialize_entry(key, &Texts(names))?;
+            }
+        }
+        SerializeMap::end(document)?;
+        out.write_all(b"\n")
+    }
+
+    /// Behind the table: the names of what it made of a stored tensor, in order, `None` where
+    /// one is not shown. No answer when that is not all there is to say.
+    fn made_names(&self, source: u32) -> Option<Made<'a>> {
+        let range = self.catalog.targets(self.model, source);
+        let get = |index| self.catalog.get(self.model, index);
+        let table = self.table?;
+        let Some(made) = table.made(source) else {
+            // Left as stored; whoever touches it afterwards says what no pair can.
+            let stored = &*self.model.tensors[source as usize].name;
+            let mut parts = range.map(get);
+            let kept = parts.next().is_some_and(|item| item.name == stored);
+            return (kept && parts.next().is_none()).then_some(Made::Cut);
+        };
+        let whole = range.clone().all(|index| table.part(index).whole);
+        match made {
+            1 if !whole => return Some(Made::Cut),
+            _ if !whole => return None,
+            _ => {}
+        }
+        let mut names = vec![None; made as usize];
+        for index in range {
+            *names.get_mut(table.part(index).item as usize)? = Some(text(get(index).name));
+        }
+        Some(Made::Whole(names))
+    }
+}
+
+/// What became of what the table made.
+enum Made<'a> {
+    /// Renamed, or not shown.
+    Whole(Vec<Option<Cow<'a, str>>>),
+    /// As without the table: one tensor, or slices of it.
+    Cut,
+}
+
+/// A shape mismatch as it is written.
+fn shapes(mismatch: &Mismatch) -> impl Serialize + use<'_> {
+    #[derive(serde::Serialize)]
+    struct Shapes<'a> {
+        source: Cow<'a, str>,
+        reference: Cow<'a, str>,
+        source_shape: &'a [u64],
+        reference_shape: &'a [u64],
+    }
+    Shapes {
+        source: text(&mismatch.source),
+        reference: text(&mismatch.reference),
+        source_shape: &mismatch.source_shape,
+        reference_shape: &mismatch.reference_shape,
+    }
+}
+
+/// Names as a list of strings.
+struct Texts<'a>(&'a [Box<[u8]>]);
+
+impl Serialize for Texts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|name| text(name)))
+    }
 }
 
 struct Pairs<'a> {
-    model: &'a Model,
-    catalog: &'a Catalog,
+    document: &'a MapDocument<'a>,
 }
 
 impl Serialize for Pairs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let MapDocument { model, catalog, table, .. } = *self.document;
         let mut map = serializer.serialize_map(None)?;
-        for (source, stored) in (0u32..).zip(&self.model.tensors) {
+        for (source, stored) in (0u32..).zip(&model.tensors) {
             let Ok(name) = std::str::from_utf8(&stored.name) else {
                 continue;
             };
-            let range = self.catalog.targets(self.model, source);
-            let is_joined = |i| self.catalog.get(self.model, i).transform.is_joined();
-            if !self.catalog.shares(source).is_empty() || range.clone().any(is_joined) {
-                map.serialize_entry(name, name)?;
-                continue;
+            let made = table.and_then(|_| self.document.made_names(source));
+            match made {
+                Some(Made::Whole(names)) => match &*names {
+                    [] => map.serialize_entry(name, &())?,
+                    [only] => map.serialize_entry(name, only)?,
+                    all if all.iter().all(Option::is_none) => map.serialize_entry(name, &())?,
+                    all => map.serialize_entry(name, all)?,
+                },
+                Some(Made::Cut) | None => {
+                    let range = catalog.targets(model, source);
+                    map.serialize_entry(name, &Parts { model, catalog, stored, range })?;
+                }
             }
-            let parts = Parts { model: self.model, catalog: self.catalog, stored, range };
-            map.serialize_entry(name, &parts)?;
         }
         map.end()
     }

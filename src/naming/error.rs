@@ -30,6 +30,9 @@ pub enum Code {
     Unmapped,
     Collision,
     Limit,
+    Values,
+    Unmatched,
+    Shape,
 }
 
 impl Code {
@@ -48,6 +51,9 @@ impl Code {
             Code::Unmapped => "E_UNMAPPED",
             Code::Collision => "E_COLLISION",
             Code::Limit => "E_LIMIT",
+            Code::Values => "E_VALUES",
+            Code::Unmatched => "E_UNMATCHED",
+            Code::Shape => "E_SHAPE",
         }
     }
 }

@@ -7,6 +7,9 @@ mod parse;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod values;
+
+pub(super) use values::{not_first, run_values};
 
 use super::catalog::Names;
 use super::error::{Code, MapError, show, show_list};
@@ -93,6 +96,8 @@ pub(super) struct MapFile<'t> {
     pairs: HashMap<Cow<'t, str>, Pair<'t>>,
     rules: Vec<Numbered>,
     unmapped: Unmapped,
+    /// Whether the pairs start from what the Hugging Face table made.
+    values: bool,
     /// With [`Unmapped::Error`]: the first such names, and how many.
     uncovered: Vec<Box<[u8]>>,
     uncovered_count: usize,
@@ -120,7 +125,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, MapError> {
 }
 
 /// Why a name cannot be a mounted name (rule 8).
-fn check_target(name: &[u8]) -> Result<(), String> {
+pub(super) fn check_target(name: &[u8]) -> Result<(), String> {
     let Ok(text) = std::str::from_utf8(name) else {
         return Err("is not UTF-8".into());
     };
@@ -141,6 +146,11 @@ fn check_target(name: &[u8]) -> Result<(), String> {
 }
 
 impl MapFile<'_> {
+    /// Whether the Hugging Face table comes first, with the values that its names promise.
+    pub(super) fn has_values(&self) -> bool {
+        self.values
+    }
+
     /// The first pair or rule that takes the name gives the outcome.
     fn decide(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
         let pair = std::str::from_utf8(item.name).ok().and_then(|name| self.pairs.get_mut(name));
@@ -200,6 +210,11 @@ impl MapFile<'_> {
             }
             return;
         }
+        self.unmapped(item, out);
+    }
+
+    /// What becomes of a name that nothing takes.
+    fn unmapped(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
         match self.unmapped {
             Unmapped::Keep => out.keep(item),
             Unmapped::Drop => out.drop(item),

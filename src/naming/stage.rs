@@ -3,6 +3,7 @@
 
 use super::catalog::{List, Names, index_u32};
 use super::error::{Code, MapError, show, show_list};
+use super::like::{self, Likeness, Reference};
 use super::{ArchFacts, MapSpec, Mounted, StemIndex, Transform, builtin, map_file};
 use crate::model::{Format, Model, elements};
 use std::borrow::Cow;
@@ -33,12 +34,85 @@ pub(super) trait Stage {
     fn finish(&mut self, names: Names<'_>, problems: &mut MapError, warnings: &mut Vec<String>);
 }
 
+/// Where a result came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// Index of the name that the stage was given.
+    pub(super) item: u32,
+    /// Whether it is all of that, with the same shape.
+    pub(super) whole: bool,
+}
+
+/// What one pass gave.
+pub(super) struct Pass {
+    pub(super) list: List,
+    /// One for each name of the list.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// What all of `map=` and `like=` gave.
+#[derive(Default)]
+pub(super) struct Ran {
+    /// Without a stage that changes anything: none.
+    pub(super) list: Option<List>,
+    pub(super) warnings: Vec<String>,
+    /// Set when the names began with the Hugging Face table.
+    pub(super) table: Option<FromTable>,
+    pub(super) likeness: Option<Likeness>,
+}
+
+/// How mounted names came from what the Hugging Face table, as the first stage, made of the
+/// stored tensors: a map document needs it to promise the same values.
+#[derive(Debug)]
+pub(super) struct FromTable {
+    /// Per stored tensor how many the table made of it; [`FromTable::AS_STORED`]: not asked.
+    made: Vec<u32>,
+    /// Per mounted tensor which of those it is, and whether all of it.
+    parts: Vec<Origin>,
+}
+
+impl FromTable {
+    const AS_STORED: u32 = u32::MAX;
+
+    /// `list` is what the table gave, but for the stored tensors marked in `as_stored`.
+    pub(super) fn new(list: &List, model: &Model, as_stored: &[bool]) -> FromTable {
+        let mut parts = Vec::with_capacity(list.len());
+        let made = (0..index_u32(model.tensors.len())).map(|source| {
+            let count = index_u32(list.range(source).len());
+            parts.extend((0..count).map(|item| Origin { item, whole: true }));
+            let kept = as_stored.get(source as usize) == Some(&true);
+            if kept { FromTable::AS_STORED } else { count }
+        });
+        let made = made.collect();
+        FromTable { made, parts }
+    }
+
+    /// Goes through one more stage.
+    pub(super) fn follow(&mut self, origins: &[Origin]) {
+        let through = |origin: &Origin| {
+            let before = self.parts[origin.item as usize];
+            Origin { item: before.item, whole: before.whole && origin.whole }
+        };
+        self.parts = origins.iter().map(through).collect();
+    }
+
+    /// How many tensors the table made of a stored one; `None`: it was left alone.
+    pub(super) fn made(&self, source: u32) -> Option<u32> {
+        Some(self.made[source as usize]).filter(|&made| made != FromTable::AS_STORED)
+    }
+
+    /// Which of those a mounted tensor is.
+    pub(super) fn part(&self, index: usize) -> Origin {
+        self.parts[index]
+    }
+}
+
 /// Where a stage puts its results.
 pub(super) struct Out<'m> {
     model: &'m Model,
     list: List,
-    /// Per result: the rule, and the index of the name it came from.
-    origins: Vec<(RuleId, u32)>,
+    /// Per result: the rule, and the name it came from.
+    origins: Vec<(RuleId, Origin)>,
     /// Names that are not shown: the first few, and how many.
     dropped: Vec<Box<[u8]>>,
     dropped_count: usize,
@@ -103,7 +177,8 @@ impl<'m> Out<'m> {
             self.problems.push(Code::Limit, text);
             return;
         }
-        self.origins.push((rule, self.item));
+        let whole = *shape == *item.shape;
+        self.origins.push((rule, Origin { item: self.item, whole }));
         if !transform.is_joined() {
             self.skip(item, shape);
         }
@@ -145,17 +220,19 @@ pub(super) fn check_split(item: &Mounted<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs all stages; without one that changes anything the list is `None`.
+/// Runs all stages.
 pub(super) fn run_all(
     model: &Model,
     facts: &ArchFacts,
     stages: &[&MapSpec],
-) -> Result<(Option<List>, Vec<String>), MapError> {
-    let mut list: Option<List> = None;
-    let mut warnings = Vec::new();
-    for spec in stages {
+    like: Option<Reference<'_>>,
+) -> Result<Ran, MapError> {
+    let mut ran = Ran::default();
+    for (number, spec) in stages.iter().enumerate() {
+        let Ran { list, warnings, table, .. } = &mut ran;
         let names = Names { model, list: list.as_ref() };
-        let done = match spec {
+        let label = spec.to_string();
+        let pass = match spec {
             MapSpec::None => None,
             MapSpec::Hf if model.format == Format::Safetensors => {
                 warnings.push("map=hf: a safetensors model has Hugging Face names already".into());
@@ -165,38 +242,64 @@ pub(super) fn run_all(
                 warnings.push("map=gguf: a GGUF has GGUF names already".into());
                 None
             }
-            MapSpec::Hf => match builtin::Hf::new(names, facts, &mut warnings) {
-                Some(mut stage) => Some(run(spec, &mut stage, names, &mut warnings)?),
+            MapSpec::Hf => match builtin::Hf::new(names, facts, warnings) {
+                Some(mut stage) => Some(run(&label, &mut stage, names, warnings)?),
                 None => None,
             },
-            MapSpec::Gguf => match builtin::Gguf::new(names, facts, &mut warnings) {
-                Some(mut stage) => Some(run(spec, &mut stage, names, &mut warnings)?),
+            MapSpec::Gguf => match builtin::Gguf::new(names, facts, warnings) {
+                Some(mut stage) => Some(run(&label, &mut stage, names, warnings)?),
                 None => None,
             },
             MapSpec::File(path) => {
                 let text = map_file::read(path)?;
-                let mut stage = map_file::MapFile::parse(&spec.to_string(), &text)?;
-                Some(run(spec, &mut stage, names, &mut warnings)?)
+                let mut file = map_file::MapFile::parse(&label, &text)?;
+                if file.has_values() {
+                    if number > 0 {
+                        return Err(map_file::not_first(&label));
+                    }
+                    let (pass, begun) = map_file::run_values(file, &label, names, facts, warnings)?;
+                    (*list, *table) = (Some(pass.list), Some(begun));
+                    continue;
+                }
+                Some(run(&label, &mut file, names, warnings)?)
             }
         };
-        if done.is_some() {
-            list = done;
+        let Some(Pass { list: done, origins }) = pass else {
+            continue;
+        };
+        match table {
+            Some(table) => table.follow(&origins),
+            None if **spec == MapSpec::Hf && list.is_none() => {
+                *table = Some(FromTable::new(&done, model, &[]));
+            }
+            None => {}
         }
+        *list = Some(done);
     }
-    let names = Names { model, list: list.as_ref() };
-    if stages.iter().any(|s| matches!(s, MapSpec::File(_))) {
-        warn_case(names, &mut warnings);
+    if let Some(reference) = like {
+        let names = Names { model, list: ran.list.as_ref() };
+        let done = like::run(names, facts, reference, &mut ran.warnings)?;
+        if let (Some(table), Some(origins)) = (&mut ran.table, &done.origins) {
+            table.follow(origins);
+        }
+        ran.table = done.table.or(ran.table);
+        ran.list = done.list.or(ran.list);
+        ran.likeness = Some(done.likeness);
     }
-    Ok((list, warnings))
+    let names = Names { model, list: ran.list.as_ref() };
+    if like.is_some() || stages.iter().any(|s| matches!(s, MapSpec::File(_))) {
+        warn_case(names, &mut ran.warnings);
+    }
+    Ok(ran)
 }
 
 /// One pass over all names, with all checks.
-fn run(
-    spec: &MapSpec,
+pub(super) fn run(
+    label: &str,
     stage: &mut dyn Stage,
     names: Names<'_>,
     warnings: &mut Vec<String>,
-) -> Result<List, MapError> {
+) -> Result<Pass, MapError> {
     let mut out = Out {
         model: names.model,
         list: List::default(),
@@ -204,7 +307,7 @@ fn run(
         dropped: Vec::new(),
         dropped_count: 0,
         absorbed: 0,
-        problems: MapError::new(spec.to_string()),
+        problems: MapError::new(label),
         item: 0,
         from: 0,
         limit: names.len().saturating_add(MAX_EXTRA),
@@ -227,14 +330,15 @@ fn run(
     if !out.full {
         report_collisions(stage, names, &mut out);
     }
-    let Out { list, dropped, dropped_count, mut problems, .. } = out;
+    let Out { list, origins, dropped, dropped_count, mut problems, .. } = out;
     stage.finish(names, &mut problems, warnings);
     problems.into_result()?;
     if dropped_count > 0 {
         let listed = show_list(dropped.iter().map(|n| &**n), dropped_count, MAX_LISTED);
-        warnings.push(format!("map={spec}: not shown: {listed}"));
+        warnings.push(format!("map={label}: not shown: {listed}"));
     }
-    Ok(list)
+    let origins = origins.into_iter().map(|(_, origin)| origin).collect();
+    Ok(Pass { list, origins })
 }
 
 /// Two names that became one, with where each came from.
@@ -258,8 +362,8 @@ fn report_collisions(stage: &dyn Stage, names: Names<'_>, out: &mut Out<'_>) {
             .iter()
             .take(MAX_SOURCES)
             .map(|&i| {
-                let (rule, item) = out.origins[i as usize];
-                let source = show(names.get(item as usize).name);
+                let (rule, origin) = out.origins[i as usize];
+                let source = show(names.get(origin.item as usize).name);
                 match rule {
                     KEPT => format!("{source} (kept)"),
                     rule => format!("{source} ({})", stage.rule(rule)),

@@ -14,6 +14,7 @@ pub(crate) struct Line {
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Line] = &[
     Line { form: "map=none|hf|gguf|FILE", default: "none", help: "names in the mount: as stored, of Hugging Face, of GGUF, or by a map file; repeated: stages" },
+    Line { form: "like=REF", default: "none", help: "names of a second model, found by names and shapes of both headers, behind the stages of map=; the mount is refused when names of REF stay without a tensor" },
     Line { form: "verify=always|once|off", default: "always", help: "check the bytes of every request that reaches the daemon, each chunk's first, or never" },
     Line { form: "seal=auto|require|none|FILE", default: "auto", help: "auto: the seal beside the model, else the one in the cache, else trust on first use; require: refuse an unsealed model; none: ignore any seal" },
     Line { form: "on_corruption=eio|log", default: "eio", help: "log serves damaged bytes and says so loudly, for forensics" },

@@ -12,6 +12,7 @@ use super::table::{Known, Outcome, Table};
 use super::{Listed, TABLE};
 use crate::naming::rules::Slots;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Hugging Face names to GGUF names.
@@ -19,8 +20,8 @@ pub(in super::super) struct Gguf {
     table: Table,
     bases: &'static [&'static str],
     renamed: usize,
-    /// Renamed tensors whose values or shape a converter would change.
-    differing: usize,
+    /// What a converter would also do, and to how many of the renamed tensors.
+    not_done: BTreeMap<&'static str, usize>,
     unknown: Listed,
     joined: Listed,
     ambiguous: Listed,
@@ -61,7 +62,7 @@ impl Gguf {
             table: Table::hf_to_gguf(&families),
             bases: families[0].bases,
             renamed: 0,
-            differing: 0,
+            not_done: BTreeMap::new(),
             unknown: Listed::default(),
             joined: Listed::default(),
             ambiguous: Listed::default(),
@@ -143,22 +144,37 @@ fn families_that_fit(names: Names<'_>) -> Vec<&'static Family> {
         .collect()
 }
 
+/// What a converter does besides renaming, in its own direction.
+const fn forward(op: Op) -> Option<&'static str> {
+    match op {
+        Op::RopeQ | Op::RopeK => Some("rows of q and k put in rope order"),
+        Op::Qkv3 | Op::Falcon => Some("rows of fused q, k, v regrouped"),
+        Op::MinusOne => Some("1 added to norms"),
+        Op::LogNegated => Some("A_log made -exp(A_log)"),
+        Op::FlatLogNegated => Some("A_log made -exp(A_log), shaped [n, 1]"),
+        Op::Transpose => Some("matrices transposed"),
+        Op::InsertOne | Op::LeadingOne | Op::Flat => Some("dimensions of 1 taken out or put in"),
+        Op::Same | Op::Split | Op::Join(_) => None,
+    }
+}
+
 impl Stage for Gguf {
     fn apply(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
         let Gguf { table, bases, buffer, joined, ambiguous, .. } = self;
-        let (mut renamed, mut differs) = (false, false);
+        let mut op = None;
         let known = find(table, bases, item.name, |known, numbers| match known.outcome {
-            Outcome::Rename(op) => {
+            Outcome::Rename(found) => {
                 render(&known.target, numbers, 0, buffer);
-                renamed = true;
-                differs = op != Op::Same;
+                op = Some(found);
             }
             Outcome::Ambiguous => ambiguous.add(item.name),
             _ => joined.add(item.name),
         });
-        self.renamed += usize::from(renamed);
-        self.differing += usize::from(differs);
-        if renamed {
+        if let Some(op) = op {
+            self.renamed += 1;
+            if let Some(change) = forward(op) {
+                *self.not_done.entry(change).or_default() += 1;
+            }
             out.part(TABLE, item, &self.buffer, item.shape, Transform::None);
             return;
         }
@@ -174,18 +190,15 @@ impl Stage for Gguf {
 
     fn finish(&mut self, _: Names<'_>, _: &mut MapError, warnings: &mut Vec<String>) {
         let names = if self.renamed == 1 { "name" } else { "names" };
-        let others = match self.differing {
-            0 => String::new(),
-            1 => {
-                ": a converter also changes the values or the shape of 1 tensor, which is not done"
-                    .into()
-            }
-            n => format!(
-                ": a converter also changes the values or shapes of {n} tensors, which is not done"
-            ),
+        let changes = self.not_done.iter().map(|(change, count)| {
+            format!("{change} ({count} {})", if *count == 1 { "tensor" } else { "tensors" })
+        });
+        let others = match changes.collect::<Vec<_>>().join("; ") {
+            none if none.is_empty() => String::new(),
+            changes => format!("; what a converter also does is not done: {changes}"),
         };
         warnings.push(format!(
-            "map=gguf changes names only ({} {names}){others}; this is no model for llama.cpp",
+            "map=gguf changes names only ({} {names}), this is no model for llama.cpp{others}",
             self.renamed
         ));
         for (listed, why) in [
@@ -247,7 +260,7 @@ mod tests {
                 "output.weight",
             ]
         );
-        assert!(has_warning(&catalog, &["changes names only (4 names)", "of 1 tensor,"]));
+        assert!(has_warning(&catalog, &["changes names only (4 names)", "rope order (1 tensor)"]));
         assert!(has_warning(&catalog, &["without a GGUF name", "inv_freq"]));
         assert!(has_warning(&catalog, &["joined into one", "experts.1.w1"]));
         // The same stem means another thing elsewhere.
@@ -304,6 +317,54 @@ mod tests {
         let config = Some(serde_json::json!({"model_type": "bert"}));
         let st = named(Format::Safetensors, &["bert.encoder.layer.1.output.dense.bias"]);
         assert_eq!(names(&st, &gguf(&st, config)), ["blk.1.ffn_down.bias"]);
+    }
+
+    #[test]
+    fn what_a_converter_also_does_is_listed_in_one_warning() {
+        let config = |kind: &str| Some(serde_json::json!({ "model_type": kind }));
+        for (kind, names, words) in [
+            (
+                "gemma3_text",
+                ["model.norm.weight", "model.layers.0.self_attn.q_norm.weight"].as_slice(),
+                "not done: 1 added to norms (2 tensors)",
+            ),
+            (
+                "gpt2",
+                &["transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_fc.bias"],
+                "matrices transposed (1 tensor)",
+            ),
+            (
+                "mamba",
+                &["backbone.layers.0.mixer.A_log", "backbone.layers.0.mixer.conv1d.weight"],
+                "A_log made -exp(A_log) (1 tensor); dimensions of 1 taken out or put in (1 tensor)",
+            ),
+            ("bloom", &["h.0.self_attention.query_key_value.weight"], "regrouped (1 tensor)"),
+            ("qwen2", &["model.norm.weight"], "(1 name), this is no model for llama.cpp"),
+        ] {
+            let st = named(Format::Safetensors, names);
+            let catalog = gguf(&st, config(kind));
+            let [warning] = catalog.warnings() else { panic!("{:?}", catalog.warnings()) };
+            assert!(warning.ends_with(words), "{warning}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_and_one_without_the_base_prefix_collide() {
+        let st = named(Format::Safetensors, &["model.norm.weight", "norm.weight"]);
+        let facts =
+            ArchFacts::default().with_config(Some(serde_json::json!({"model_type": "llama"})));
+        let error = Catalog::build(&st, &facts, &[MapSpec::Gguf]).unwrap_err();
+        assert_eq!(
+            error.problems()[0].text,
+            "output_norm.weight <- model.norm.weight (table), norm.weight (table)"
+        );
+    }
+
+    #[test]
+    fn the_class_decides_where_the_type_says_nothing() {
+        let st = named(Format::Safetensors, &["model.layers.0.mlp.gate.e_score_correction_bias"]);
+        let config = serde_json::json!({"model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"]});
+        assert_eq!(names(&st, &gguf(&st, Some(config))), ["blk.0.exp_probs_b.bias"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The built-in tables on small models; the names themselves are checked against the
 //! reference package in tests/naming.rs.
 
-use super::super::testing::{DATA_START, by_files, floats, model, named, names};
+use super::super::testing::{DATA_START, floats, model, named, names};
 use crate::dtype::DType;
 use crate::model::{Format, Model};
-use crate::naming::{ArchFacts, Catalog, MapSpec, Transform, write_map_document};
+use crate::naming::{ArchFacts, Catalog, MapDocument, MapSpec, Transform};
 
 fn facts(architecture: &str, heads: u64, kv_heads: u64) -> ArchFacts {
     ArchFacts {
@@ -402,7 +402,7 @@ fn experts_of_gpt_oss_have_the_published_layout_or_that_of_values() {
 }
 
 #[test]
-fn joined_tensors_stand_under_their_stored_names_in_the_document() {
+fn joined_tensors_stand_in_the_document_with_their_first_part() {
     let model = floats(&[
         ("blk.0.attn_k_b.weight", &[2, 4, 8]),
         ("blk.0.attn_v_b.weight", &[2, 6, 4]),
@@ -410,13 +410,14 @@ fn joined_tensors_stand_under_their_stored_names_in_the_document() {
     ]);
     let catalog = hf(&model, &facts("deepseek2", 2, 2));
     let mut text = Vec::new();
-    write_map_document(&model, &catalog, &mut text).unwrap();
+    MapDocument::new(&model, &catalog, None).unwrap().write(&mut text).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(json["values"], "hf");
     assert_eq!(
         json["pairs"],
         serde_json::json!({
-            "blk.0.attn_k_b.weight": "blk.0.attn_k_b.weight",
-            "blk.0.attn_v_b.weight": "blk.0.attn_v_b.weight",
+            "blk.0.attn_k_b.weight": "model.layers.0.self_attn.kv_b_proj.weight",
+            "blk.0.attn_v_b.weight": null,
             "output_norm.weight": "model.norm.weight",
         })
     );
@@ -486,10 +487,10 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
     ]);
     let catalog = hf(&model, &facts("llama", 4, 2));
     let mut text = Vec::new();
-    write_map_document(&model, &catalog, &mut text).unwrap();
+    MapDocument::new(&model, &catalog, None).unwrap().write(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(
-        text.starts_with("{\n  \"weightfs_map\": 1,\n  \"unmapped\": \"keep\",\n  \"pairs\": {\n")
+        text.starts_with("{\n  \"weightfs_map\": 1,\n  \"unmapped\": \"keep\",\n  \"values\": \"hf\",\n  \"pairs\": {\n")
     );
     assert!(text.ends_with("}\n"));
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -502,11 +503,15 @@ fn the_document_reads_back_to_the_same_names_and_slices() {
             "model.layers.0.block_sparse_moe.experts.1.w3.weight"
         ])
     );
-    let again = by_files(&model, &[&text]).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &text).unwrap();
+    let stage = MapSpec::File(file.path().into());
+    let again = Catalog::build(&model, &facts("llama", 4, 2), &[stage]).unwrap();
     assert_eq!(names(&model, &again), names(&model, &catalog));
     for i in 0..catalog.len(&model) {
         let (a, b) = (catalog.get(&model, i), again.get(&model, i));
         assert_eq!((a.shape, a.extent, a.source), (b.shape, b.extent, b.source));
+        assert_eq!(a.transform, b.transform);
     }
 }
 

@@ -21,6 +21,17 @@ const REGEX_MEMORY_EACH: usize = 1 << 20;
 /// Dimensions of a slice's shape.
 const MAX_DIMS: usize = 64;
 
+/// What `map --like --json` tells of itself beside the pairs: read over.
+const REPORT: [&str; 7] = [
+    "matched",
+    "unmatched_source",
+    "unmatched_reference",
+    "shape_mismatch",
+    "tied",
+    "not_restorable",
+    "cut",
+];
+
 /// What has been found so far.
 struct Parser<'t> {
     text: Text<'t>,
@@ -30,6 +41,8 @@ struct Parser<'t> {
     list_names: usize,
     rules: Vec<Numbered>,
     unmapped: Unmapped,
+    /// Where `"values": "hf"` stands.
+    values: Option<usize>,
 }
 
 impl<'t> MapFile<'t> {
@@ -51,15 +64,17 @@ impl<'t> MapFile<'t> {
             list_names: 0,
             rules: Vec::new(),
             unmapped: Unmapped::Keep,
+            values: None,
         };
         parser.root(root);
-        let Parser { text, problems, pairs, rules, unmapped, .. } = parser;
+        let Parser { text, problems, pairs, rules, unmapped, values, .. } = parser;
         problems.into_result()?;
         Ok(MapFile {
             text,
             pairs,
             rules,
             unmapped,
+            values: values.is_some(),
             uncovered: Vec::new(),
             uncovered_count: 0,
             clock: Clock::new(),
@@ -126,7 +141,9 @@ impl<'t> Parser<'t> {
     }
 
     fn root(&mut self, root: Raw<'t>) {
-        let known = ["weightfs_map", "unmapped", "pairs", "rules"];
+        let mut known = vec!["weightfs_map", "unmapped", "values", "pairs", "rules"];
+        known.extend(REPORT);
+        let mut rules_at = None;
         self.object("a map file object", &known, root, |this, key, value| match key {
             "weightfs_map" => {
                 this.version = true;
@@ -147,9 +164,24 @@ impl<'t> Parser<'t> {
                 Some("error") => this.unmapped = Unmapped::Error,
                 _ => this.expected("\"keep\", \"drop\" or \"error\" for unmapped", value),
             },
+            "values" => match string(value).as_deref() {
+                Some("hf") => this.values = Some(this.text.at(value)),
+                _ => this.expected("\"hf\" for values", value),
+            },
             "pairs" => this.pairs(value),
-            _ => this.rules(value),
+            "rules" => {
+                rules_at = Some(this.text.at(value));
+                this.rules(value);
+            }
+            _ => {}
         });
+        if let (Some(_), Some(at)) = (self.values, rules_at) {
+            self.wrong(
+                Code::Values,
+                at,
+                "\"values\": \"hf\" goes with pairs alone, not with rules",
+            );
+        }
         if !self.version && root.get().starts_with('{') {
             let at = self.text.at(root);
             self.wrong(Code::Version, at, "the member \"weightfs_map\": 1 is missing");

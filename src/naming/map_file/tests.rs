@@ -404,7 +404,7 @@ fn any_map_written_out_reads_back_to_the_same() {
     let hide = rules(r#"{"from": "x.2", "drop": true}, {"from": "y.b", "drop": true}"#);
     for catalog in [catalog, by_files(&model, &[map, &hide]).unwrap(), Catalog::identity()] {
         let mut text = Vec::new();
-        crate::naming::write_map_document(&model, &catalog, &mut text).unwrap();
+        crate::naming::MapDocument::new(&model, &catalog, None).unwrap().write(&mut text).unwrap();
         let again = by_files(&model, &[std::str::from_utf8(&text).unwrap()]).unwrap();
         assert_eq!(names(&model, &again), names(&model, &catalog));
         for i in 0..catalog.len(&model) {

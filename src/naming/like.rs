@@ -1,0 +1,318 @@
+//! `like=REF`: the names of a second model, found by names first and shapes second
+//! (facts/remap.md 4.2).
+//!
+//! Shapes can refuse what names say, and decide alone only where there is nothing to choose.
+//! What stays unmatched on either side is told, never guessed. Knows headers only: values are
+//! the business of the built-in tables, which say what they make of each tensor.
+
+mod absent;
+mod classes;
+mod matching;
+mod prefix;
+mod report;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use report::{Likeness, Mismatch};
+
+use super::catalog::{List, Names, index_u32};
+use super::error::MapError;
+use super::map_file::check_target;
+use super::stage::{self, FromTable, Origin, Out, Pass, RuleId, Stage};
+use super::table_pass::{self, Table, Voice};
+use super::{ArchFacts, Mounted, Transform};
+use crate::model::{Format, Model};
+use absent::{Absence, Judge};
+use matching::{Item, Matching, Partner};
+use prefix::Refusal;
+use std::collections::HashSet;
+
+/// Everything renamed here has this rule.
+const LIKE: RuleId = 1;
+
+/// The second model, of which only names and shapes matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Reference<'r> {
+    /// What messages call it: the path as given.
+    pub label: &'r str,
+    /// Its description.
+    pub model: &'r Model,
+}
+
+/// What the derivation gave.
+pub(super) struct Done {
+    pub(super) list: Option<List>,
+    /// Set when a built-in table had a part in it.
+    pub(super) table: Option<FromTable>,
+    /// Where each name came from, when there is a list and no table.
+    pub(super) origins: Option<Vec<Origin>>,
+    pub(super) likeness: Likeness,
+}
+
+/// Derives names from the reference for what the stages before gave.
+pub(super) fn run(
+    names: Names<'_>,
+    facts: &ArchFacts,
+    reference: Reference<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Done, MapError> {
+    let kind = match (names.model.format, reference.model.format) {
+        _ if names.list.is_some() => None,
+        (Format::Gguf, Format::Safetensors) => Some(Table::Hf),
+        (Format::Safetensors, Format::Gguf) => Some(Table::Gguf),
+        _ => None,
+    };
+    let known: HashSet<&[u8]> = reference.model.tensors.iter().map(|t| &*t.name).collect();
+    // Names that the reference has already are nothing for a table.
+    let mut as_stored: Vec<bool> = match kind {
+        Some(_) => names.iter().map(|item| known.contains(item.name)).collect(),
+        None => Vec::new(),
+    };
+    let mut said = Vec::new();
+    let candidates = match kind {
+        Some(kind) => table_pass::run(kind, names, facts, &as_stored, Voice::Loud, &mut said)?,
+        None => None,
+    };
+    let list = candidates.as_ref().map(|pass| &pass.list).or(names.list);
+    let items = Names { model: names.model, list };
+    let found = pair(items, candidates.is_some(), facts, reference);
+    let mut likeness = found.report(items, names, facts, reference);
+    let (list, table, origins) = match (kind, &candidates) {
+        (Some(kind), Some(first)) => {
+            let before = as_stored.clone();
+            for &source in &found.as_stored {
+                as_stored[source as usize] = true;
+            }
+            table_pass::mark_partners(names, &first.list, &mut as_stored);
+            let mut back = vec![false; as_stored.len()];
+            for (source, back) in (0u32..).zip(&mut back) {
+                *back = as_stored[source as usize] && !before[source as usize];
+                // The other half of what the table joined in vain.
+                if *back && !found.as_stored.contains(&source) {
+                    likeness.unmatched_source.push(names.get(source as usize).name.into());
+                }
+            }
+            let mut again = Vec::new();
+            let made = table_pass::run(kind, names, facts, &as_stored, Voice::Quiet, &mut again)?;
+            let made = made.map(|pass| pass.list).unwrap_or_default();
+            let mut table = FromTable::new(&made, names.model, &as_stored);
+            let middle = Names { model: names.model, list: Some(&made) };
+            let done = rename(middle, &found.renames(middle, items, &back), reference, warnings)?;
+            if !likeness.unmatched_source.is_empty() {
+                said.retain(|text| !again.contains(text));
+                likeness.notes.append(&mut said);
+            }
+            warnings.append(&mut again);
+            table.follow(&done.origins);
+            (Some(done.list), (kind == Table::Hf).then_some(table), None)
+        }
+        _ => {
+            let renames = found.renames(items, items, &[]);
+            let changes = renames
+                .iter()
+                .zip(items.iter())
+                .any(|(to, item)| to.is_some_and(|to| to != item.name));
+            if changes {
+                let done = rename(items, &renames, reference, warnings)?;
+                (Some(done.list), None, Some(done.origins))
+            } else {
+                (None, None, None)
+            }
+        }
+    };
+    likeness.warn(warnings);
+    if candidates.is_none() {
+        // The table had nothing to say; why is of interest only when something is missing.
+        likeness.notes.append(&mut said);
+    }
+    Ok(Done { list, table, origins, likeness })
+}
+
+/// One pass that renames, with the checks that every pass has.
+fn rename(
+    names: Names<'_>,
+    renames: &[Option<&[u8]>],
+    reference: Reference<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Pass, MapError> {
+    let mut stage = Renames { renames, at: 0 };
+    stage::run(&format!("like={}", reference.label), &mut stage, names, warnings)
+}
+
+/// New names, one for each name that comes.
+struct Renames<'s> {
+    renames: &'s [Option<&'s [u8]>],
+    at: usize,
+}
+
+impl Stage for Renames<'_> {
+    fn apply(&mut self, item: &Mounted<'_>, out: &mut Out<'_>) {
+        match self.renames.get(self.at).copied().flatten() {
+            Some(name) if name != item.name => {
+                out.part(LIKE, item, name, item.shape, Transform::None);
+            }
+            _ => out.keep(item),
+        }
+        self.at += 1;
+    }
+
+    fn rule(&self, _: RuleId) -> String {
+        "like".into()
+    }
+
+    fn finish(&mut self, _: Names<'_>, _: &mut MapError, _: &mut Vec<String>) {}
+}
+
+/// The converter's name for what it made.
+fn architecture<'f>(model: &Model, facts: &'f ArchFacts) -> Option<&'f str> {
+    facts.architecture.as_deref().filter(|_| model.format == Format::Gguf)
+}
+
+/// Who belongs to whom.
+struct Found<'a> {
+    matching: Matching<'a>,
+    /// Stored tensors that a table renamed in vain.
+    as_stored: HashSet<u32>,
+    /// Names that one change of prefix would bring together, but for these shapes.
+    disagreeing: Vec<(u32, u32)>,
+    /// Matched although rows were cut.
+    cut: Vec<u32>,
+    open: Vec<classes::Ambiguous>,
+}
+
+/// Steps 1 to 4. `by_table`: the items are what a table made of stored tensors, and all that
+/// it made of one must find partners, or none.
+fn pair<'a>(
+    items: Names<'a>,
+    by_table: bool,
+    facts: &ArchFacts,
+    reference: Reference<'a>,
+) -> Found<'a> {
+    let sources = items.iter().map(|item| Item { name: item.name, shape: item.shape }).collect();
+    let targets =
+        reference.model.tensors.iter().map(|t| Item { name: &t.name, shape: &t.shape }).collect();
+    let mut matching = Matching::new(sources, targets);
+    let architecture = architecture(items.model, facts);
+    let is_cut = |source: u32, ours: &[u64], theirs: &[u64]| {
+        let stored = items.get(source as usize).source;
+        absent::is_cut(&items.model.tensors[stored as usize].name, architecture, ours, theirs)
+    };
+    matching.join_equal();
+    matching.bar(|name| check_target(name).is_err());
+    let mut disagreeing = Vec::new();
+    for _ in 0..2 {
+        let fits = |source, target| {
+            let (ours, theirs) = (matching.source(source).shape, matching.target(target).shape);
+            ours == theirs || is_cut(source, ours, theirs)
+        };
+        match prefix::best(&matching, fits) {
+            Ok((_, pairs)) => pairs.iter().for_each(|&(s, t)| matching.join(s, t)),
+            Err(Refusal::Shapes(found)) => {
+                disagreeing = found;
+                break;
+            }
+            Err(Refusal::Nothing | Refusal::Tie) => break,
+        }
+    }
+    let mut cut = Vec::new();
+    for source in 0..index_u32(items.len()) {
+        if let Partner::Mismatch(target) = matching.of_source(source)
+            && is_cut(source, matching.source(source).shape, matching.target(target).shape)
+        {
+            matching.join_anyway(source, target);
+            cut.push(target);
+        }
+    }
+    let judge = Judge::new(&matching, index_u32(reference.model.tensors.len()), architecture);
+    let missing = |target| judge.why(target) != Absence::NotRestorable;
+    let (pairs, open) = classes::pair(&matching, missing);
+    for (source, target) in pairs {
+        matching.join(source, target);
+    }
+    let mut as_stored = HashSet::new();
+    if by_table {
+        let mut at = 0;
+        while at < items.len() {
+            let source = items.get(at).source;
+            let count = (at..items.len()).take_while(|&i| items.get(i).source == source).count();
+            let group = index_u32(at)..index_u32(at + count);
+            if group.clone().any(|i| matching.of_source(i) == Partner::Free) {
+                group.for_each(|i| matching.release(i));
+                as_stored.insert(source);
+            }
+            at += count;
+        }
+    }
+    Found { matching, as_stored, disagreeing, cut, open }
+}
+
+impl<'a> Found<'a> {
+    /// The new name of each of `names`, which are `items` but for stored tensors that went
+    /// `back` to what they were.
+    fn renames(&self, names: Names<'_>, items: Names<'_>, back: &[bool]) -> Vec<Option<&'a [u8]>> {
+        let is_back = |source: u32| back.get(source as usize) == Some(&true);
+        let mut partners = (0..items.len()).filter(|&i| !is_back(items.get(i).source)).map(|i| {
+            match self.matching.of_source(index_u32(i)) {
+                Partner::Free => None,
+                Partner::Match(t) | Partner::Mismatch(t) => Some(self.matching.target(t).name),
+            }
+        });
+        let partner = |item: Mounted<'_>| {
+            if is_back(item.source) { None } else { partners.next().flatten() }
+        };
+        names.iter().map(partner).collect()
+    }
+
+    /// What was found and what was not.
+    fn report(
+        &self,
+        items: Names<'_>,
+        names: Names<'_>,
+        facts: &ArchFacts,
+        reference: Reference<'_>,
+    ) -> Likeness {
+        let mut likeness = Likeness::new(reference.label);
+        let of_table = items.list.is_some() && names.list.is_none();
+        // A table's result is called what the tensor was called before.
+        let called = |index: u32| {
+            let item = items.get(index as usize);
+            if of_table { &*items.model.tensors[item.source as usize].name } else { item.name }
+        };
+        let mismatch = |source: u32, target: u32| Mismatch {
+            source: called(source).into(),
+            reference: self.matching.target(target).name.into(),
+            source_shape: self.matching.source(source).shape.into(),
+            reference_shape: self.matching.target(target).shape.into(),
+        };
+        for source in 0..index_u32(items.len()) {
+            match self.matching.of_source(source) {
+                Partner::Match(t) => likeness.matched.push(self.matching.target(t).name.into()),
+                Partner::Mismatch(t) => likeness.shape_mismatch.push(mismatch(source, t)),
+                Partner::Free => {
+                    let name = called(source);
+                    if likeness.unmatched_source.last().is_none_or(|last| **last != *name) {
+                        likeness.unmatched_source.push(name.into());
+                    }
+                }
+            }
+        }
+        likeness.shape_mismatch.extend(self.disagreeing.iter().map(|&(s, t)| mismatch(s, t)));
+        let architecture = architecture(items.model, facts);
+        let count = index_u32(reference.model.tensors.len());
+        let judge = Judge::new(&self.matching, count, architecture);
+        for target in self.matching.free_targets() {
+            let list = match judge.why(target) {
+                Absence::Tied => &mut likeness.tied,
+                Absence::NotRestorable => &mut likeness.not_restorable,
+                Absence::Missing => &mut likeness.unmatched_reference,
+            };
+            list.push(self.matching.target(target).name.into());
+        }
+        likeness.cut.extend(self.cut.iter().map(|&t| self.matching.target(t).name.into()));
+        for open in &self.open {
+            likeness.note_ambiguous(&open.sources, &open.targets);
+        }
+        likeness
+    }
+}
