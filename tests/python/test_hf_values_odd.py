@@ -214,6 +214,27 @@ def test_narrow_norms_are_shown_in_f32(mount, tmp_path, norms):
             assert_bytes(mounted.bin(name), values.astype("<f4").tobytes(), name)
 
 
+def test_a_scale_beside_a_weight_is_multiplied_in_or_the_name_is_kept(mount, tmp_path):
+    """NVFP4 with a scale for the whole tensor: without it the values are not those of the checkpoint."""
+    made = model("llama", "Q8_0")
+    key, name = "blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight"
+    shape = made.stored[key].shape
+    rng = np.random.default_rng(5)
+    raw = rng.integers(0, 256, (shape[0] * shape[1] // 64, 36), dtype=np.uint8)
+    raw[:, :4] = rng.integers(0x30, 0x48, (len(raw), 4))
+    raw = raw.reshape(shape[0], -1)
+    extra = {key: golden.Stored("NVFP4", shape, raw), "blk.0.ffn_up.scale": golden.Stored("F32", (1,), golden.encode("F32", np.full(1, 0.25, np.float32), ""))}
+    mounted = mount(write(made, tmp_path, change=lambda stored: stored | extra), "map=hf")
+    names = files(mounted / "tensors", ".bin")
+    values = golden.decode("NVFP4", raw, shape) * np.float32(0.25)
+    if name in names:
+        assert "blk.0.ffn_up.scale" not in names
+        assert_bytes((mounted / f"f32/{name}.bin").read_bytes(), values.astype("<f4").tobytes(), name)
+    else:
+        assert set(extra) <= names
+        assert any(key in warning for warning in mounted.model["warnings"])
+
+
 def test_a_split_model_shows_the_same(mount, tmp_path):
     """Four tensors a file: halves of one tensor of the checkpoint lie in different files."""
     made = model("deepseek2", "Q8_0")
@@ -303,3 +324,21 @@ def test_every_family_of_the_tables_is_here():
         *("phi2", "phi3", "phimoe", "starcoder2", "stablelm", "command-r", "cohere2", "olmo2", "nemotron", "lfm2", "gpt2", "starcoder"),
         *("gptneox", "falcon", "bloom", "mpt", "bert", "nomic-bert", "mamba", "mamba2", "t5", "deepseek2", "gpt-oss"),
     }
+
+
+@pytest.mark.parametrize("dtype", ["F16", "Q8_0"])
+@pytest.mark.parametrize("name", golden.further())
+def test_other_families_are_shown_right_or_not_at_all(mount, tmp_path, name, dtype):
+    """Every name is either that of the checkpoint, with its values, or that of the GGUF, with its bytes."""
+    made = golden.Model(golden.further()[name], dtype)
+    mounted = mount(write(made, tmp_path), "map=hf")
+    names = files(mounted / "tensors", ".bin")
+    assert names <= set(made.shown) | set(made.stored), sorted(names - set(made.shown) - set(made.stored))
+    for tensor in names:
+        shown = made.shown.get(tensor)
+        raw, kind = (shown.raw, shown.dtype) if shown else (made.stored[tensor].raw.tobytes(), made.stored[tensor].dtype)
+        assert_bytes(mounted.bin(tensor), raw, f"{name} in {dtype}: {tensor}", kind)
+    had = {source for tensor in names & set(made.shown) for source in made.shown[tensor].sources} | (names & set(made.stored))
+    assert had == set(made.stored), f"neither shown nor kept: {sorted(set(made.stored) - had)}"
+    if names & set(made.stored):
+        assert any(name in warning or "blk." in warning for warning in mounted.model["warnings"])
