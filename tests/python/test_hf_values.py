@@ -269,3 +269,22 @@ def test_the_written_files_are_read_by_the_reference_reader(tmp_path):
         for key, stored in made.stored.items():
             assert (found[key].tensor_type.name, tuple(reversed(found[key].shape.tolist()))) == (stored.dtype, stored.shape)
             assert found[key].data.tobytes() == stored.raw.tobytes()
+
+
+def test_the_steps_are_those_of_the_description():
+    """Where row r of the checkpoint goes, said row by row."""
+    heads, groups, size = 4, 2, 6
+    rows = golden.rope_pairs(heads)(np.arange(heads * size))
+    for r in range(heads * size):
+        head, t = divmod(r, size)
+        assert rows[head * size + 2 * (t % (size // 2)) + t // (size // 2)] == r
+    rows = golden.parts_first(heads)(np.arange(3 * heads * size))
+    for r in range(3 * heads * size):
+        head, part, x = r // (3 * size), r // size % 3, r % size
+        assert rows[(part * heads + head) * size + x] == r
+    each = heads // groups
+    rows = golden.falcon_groups(heads, groups)(np.arange((heads + 2 * groups) * size))
+    for r in range(len(rows)):
+        group, slot, x = r // ((each + 2) * size), r // size % (each + 2), r % size
+        head = group * each + slot if slot < each else heads + group if slot == each else heads + groups + group
+        assert rows[head * size + x] == r
