@@ -2,13 +2,17 @@
 
 import errno
 import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
-from hf_golden import assert_bytes, files, golden, model, tensors_of, write
+from hf_golden import assert_bytes, families, files, golden, model, tensors_of, write
 
 CHUNK = 4096
+Q0 = "model.layers.0.self_attn.q_proj.weight"
 # one of each way to move values
 EACH = ("llama", "llama-bias", "llama-qkv", "mixtral-gate-up", "gemma3", "gpt2", "gptneox", "falcon-40b", "bloom", "mamba2", "deepseek2", "gpt-oss", "gpt-oss-plain")
 
@@ -68,6 +72,87 @@ def test_big_endian_files_show_the_same(mount, tmp_path, name, dtype):
 def test_big_endian_blocks_of_256_show_the_same(mount, tmp_path, name, dtype):
     made = model(name, dtype)
     shows_all(mount(write(made, tmp_path, big=True), "map=hf"), made)
+
+
+@pytest.mark.parametrize("options", [("io=pread",), ("verify=off",), ("cache=page",), ("cache=direct", "verify=once")], ids="+".join)
+@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek2", "gpt-oss"])
+def test_every_way_to_read_shows_the_same(mount, tmp_path, name, options):
+    made = model(name, "Q8_0")
+    mounted = mount(write(made, tmp_path), "map=hf", *options)
+    shows_all(mounted, made)
+    for tensor, shown in made.shown.items():
+        if shown.values is None:
+            continue
+        mapped = np.load(mounted / f"f32/{tensor}.npy", mmap_mode="r")
+        assert np.array_equal(mapped, shown.values), tensor
+
+
+def test_many_readers_of_one_changed_tensor(mount, tmp_path):
+    made = model("gpt2", "Q4_K_M")
+    mounted = mount(write(made, tmp_path), "map=hf", "cache=direct")
+    wanted = {name: shown.values.astype("<f4").tobytes() for name, shown in made.shown.items() if shown.moved}
+
+    def read(seed):
+        rng = random.Random(seed)
+        for _ in range(40):
+            name = rng.choice(list(wanted))
+            offset = rng.randrange(len(wanted[name]))
+            with open(mounted / f"f32/{name}.bin", "rb", buffering=0) as file:
+                found = os.pread(file.fileno(), 70_000, offset)
+            assert found == wanted[name][offset : offset + 70_000], (name, offset)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed"])
+@pytest.mark.parametrize("name, tensor", [("gpt2", "transformer.h.0.mlp.c_fc.weight"), ("llama", Q0), ("deepseek2", "model.layers.0.self_attn.kv_b_proj.weight")])
+def test_a_source_that_is_rewritten_in_place_is_noticed(weightfs, mount, tmp_path, name, tensor, sealed):
+    """Also by what was decoded before and is kept."""
+    made = model(name, "Q8_0")
+    path = write(made, tmp_path)
+    if sealed:
+        weightfs.run("seal", path)
+    mounted = mount(path, "map=hf", "cache=direct")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open(mounted / f"{directory}/{tensor}.bin", "rb", buffering=0)) for directory in ("tensors", "f32")]
+        for file in opened:
+            assert len(os.pread(file.fileno(), 4096, 0)) == 4096
+        raw = path.read_bytes()
+        with open(path, "r+b") as source:
+            source.write(raw[: len(raw) // 2] + bytes(len(raw) - len(raw) // 2))
+        os.utime(path)
+        for file in opened:
+            with pytest.raises(OSError) as caught:
+                os.pread(file.fileno(), 4096, 0)
+            assert caught.value.errno == errno.ESTALE, file.name
+
+
+@pytest.mark.patience(120)
+def test_memory_stays_flat_over_a_large_transposed_tensor(mount, tmp_path):
+    """A Q8_0 matrix of 68 MiB, 256 MiB in F32, by 4 readers: a cache of it all would show."""
+    rows, columns = 8192, 8192
+    family = families()["gpt2"]
+    blocks = np.random.default_rng(3).integers(0, 256, (rows * columns // 32, 34), dtype=np.uint8)
+    blocks[:, :2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+    stored = golden.Stored("Q8_0", (rows, columns), blocks.reshape(rows, -1))
+    made = golden.Model(family, "Q8_0")
+    mounted = mount(write(made, tmp_path, change=lambda _: {"blk.0.ffn_up.weight": stored}), "map=hf")
+    path = mounted / "f32/transformer.h.0.mlp.c_fc.weight.bin"
+    assert path.stat().st_size == rows * columns * 4
+
+    def read(part):
+        with open(path, "rb", buffering=0) as file:
+            size = rows * columns  # a quarter of the bytes
+            got = [os.pread(file.fileno(), 1 << 20, part * size + at) for at in range(0, size, 1 << 20)]
+        found = np.frombuffer(b"".join(got), "<f4").reshape(-1, rows)
+        first = part * columns // 4
+        mine = blocks.reshape(rows, columns // 32, 34)[:, first // 32 : (first + columns // 4) // 32, 2:].reshape(rows, -1).view(np.int8)
+        return np.array_equal(found, mine.T * np.float32(np.float16(0.01)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(4)))
+    assert mounted.rss_anon() < 48 << 20, f"{mounted.rss_anon() >> 20} MiB"
 
 
 # --- damage ----------------------------------------------------------------------------------
