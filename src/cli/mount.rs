@@ -27,6 +27,7 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 /// returns when the mount is ready.
 pub(crate) fn run(args: MountArgs, mut options: Options) -> Result<Exit> {
     let mut ready = Ready::new(args.ready_fd).context("--ready-fd")?;
+    daemon::return_memory();
     // A daemon keeps none of the descriptors that a shell's `@<(command)` stands for.
     options.set.iter_mut().try_for_each(engine::read_value)?;
     if !(args.foreground || args.debug) {
