@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "view",
         &["bytes", "content", "dtype", "format", "model", "naming", "quant", "scale", "store"],
     ),
-    ("hf", &["content", "format", "model", "quant", "store", "view"]),
+    ("hf", &["content", "dtype", "format", "model", "quant", "store", "view"]),
     ("layout", &["hf", "model", "naming", "quant", "scale", "view"]),
     (
         "fs",

@@ -363,7 +363,10 @@ impl<'a> Facts<'a> {
     }
 
     /// The tensors called `blk.N.{stem}`.
-    pub(super) fn in_layers(&self, stem: &str) -> impl Iterator<Item = &'a Tensor> {
+    pub(super) fn in_layers<'s>(
+        &self,
+        stem: &'s str,
+    ) -> impl Iterator<Item = &'a Tensor> + Clone + use<'a, 's> {
         self.meta.model().tensors.iter().filter(move |t| {
             t.name
                 .strip_prefix(b"blk.")

@@ -246,13 +246,19 @@ pub(super) fn lfm2(facts: &Facts<'_>, object: &mut Object) -> Result<(), ConfigE
     Ok(())
 }
 
-/// gpt-oss: how experts are stored, when they are.
+/// gpt-oss: that experts are served in the packed layout, where all are stored in its blocks.
 pub(super) fn mxfp4(facts: &Facts<'_>, object: &mut Object) -> Result<(), ConfigError> {
     let stems = ["ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"];
-    let packed = stems.iter().all(|stem| {
-        let mut experts = facts.in_layers(stem).peekable();
-        experts.peek().is_some() && experts.all(|t| t.dtype == DType::MXFP4)
-    });
+    let mut experts = stems.iter().flat_map(|stem| facts.in_layers(stem));
+    let some = experts.clone().any(|t| t.dtype == DType::MXFP4);
+    let packed = some && experts.all(|t| t.dtype == DType::MXFP4);
+    if some && !packed {
+        facts.warn(
+            "config.json: some experts are MXFP4 and some are not: transformers loads them only \
+             when all are or none is"
+                .into(),
+        );
+    }
     if packed {
         object.insert(
             "quantization_config".into(),
