@@ -664,7 +664,7 @@ fn damage_is_met_by_exactly_the_values_that_need_it() {
         let (case, bad) = Case::new("gpt-oss", (3, 3), little, entries).damaged(0, 15_000);
         let of = |value: u64| {
             let (e, h, c) = (value / (256 * 128), value / 128 % 256, value % 128);
-            (usize::from(c % 2 == 0), (e * 64 + c / 2) * 256 + h)
+            (usize::from(c.is_multiple_of(2)), (e * 64 + c / 2) * 256 + h)
         };
         case.check_prefixes("model.layers.0.mlp.experts.gate_up_proj", &bad, of);
     }
@@ -674,7 +674,7 @@ fn damage_is_met_by_exactly_the_values_that_need_it() {
         ("blk.0.ffn_gate_exps.bias", DType::F32, &bias),
     ];
     let (case, bad) = Case::new("gpt-oss", (3, 3), little, entries).damaged(0, 70_000);
-    let of = |value: u64| (usize::from(value % 2 == 0), value / 2);
+    let of = |value: u64| (usize::from(value.is_multiple_of(2)), value / 2);
     case.check_prefixes("model.layers.0.mlp.experts.gate_up_proj_bias", &bad, of);
     let entries: &[Entry<'_>] = &[("output_norm.weight", DType::BF16, &[20_000])];
     let (case, bad) = Case::new("gemma", (3, 3), little, entries).damaged(0, 9_000);
