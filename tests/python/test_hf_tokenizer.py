@@ -13,7 +13,6 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 import tokenizers  # noqa: E402
 import transformers  # noqa: E402
-from gguf import GGUFReader  # noqa: E402
 
 import tokenizer_models as models  # noqa: E402
 from gguf_file import CHAT_TEMPLATE  # noqa: E402
@@ -98,7 +97,9 @@ def test_sentencepiece_bpe_gives_its_ids_and_texts(serve, name):
     )
     tokenizer = serve(models.from_sentencepiece(model, "llama", keys=flags)).tokenizer
     assert differing(tokenizer, model.encode) == []
-    assert [t for t in CORPUS if tokenizer.decode(model.encode(t)) != model.decode(model.encode(t))] == []
+    known = [t for t in CORPUS if 0 not in model.encode(t)]  # SentencePiece has a sign of its own for unknown ones
+    assert len(known) > 100
+    assert [t for t in known if tokenizer.decode(model.encode(t)) != model.decode(model.encode(t))] == []
 
 
 def test_runs_of_spaces_as_user_defined_tokens_are_sentencepieces(serve):
@@ -114,18 +115,12 @@ def test_runs_of_spaces_as_user_defined_tokens_are_sentencepieces(serve):
 
 @pytest.mark.patience(120)
 def test_gemma_gives_the_ids_of_sentencepiece(shared_mount, models, tmp_path):  # noqa: F811
-    from tokenizer_models import processor
+    from tokenizer_models import metadata, processor
 
     source = models / "gemma-3-270m-q4_k_m.gguf"
-    fields = GGUFReader(source).fields
-
-    def array(name, convert):
-        found = fields[f"tokenizer.ggml.{name}"]
-        return [convert(found.parts[i]) for i in found.data]
-
-    tokens = array("tokens", lambda part: bytes(part).decode())
-    types = array("token_type", lambda part: int(part[0]))
-    model = processor(tokens, array("scores", lambda part: float(part[0])), types, prefix=False)
+    keys = metadata(source)
+    tokens, types = ([*keys[f"tokenizer.ggml.{name}"]] for name in ("tokens", "token_type"))
+    model = processor(tokens, keys["tokenizer.ggml.scores"], types, prefix=False)
     mounted = shared_mount(source, "map=hf", "seal=none")
     served = Served(mounted)
     tokenizer = served.tokenizer
@@ -183,7 +178,8 @@ def test_word_piece_gives_the_ids_of_the_published_tokenizer(serve, models, tmp_
             found, expected = tokenizer.encode(*inputs), reference.encode(*inputs)
             assert (found.ids, found.type_ids) == (expected.ids, expected.type_ids), inputs
         assert tokenizer.decode(expected.ids) == reference.decode(expected.ids)
-    assert [t for t in CORPUS if auto(served, tmp_path, "bert")(t).input_ids != reference.encode(t).ids] == []
+    loaded = auto(served, tmp_path, "bert")
+    assert [t for t in CORPUS if loaded(t).input_ids != reference.encode(t).ids] == []
 
 
 # What the library's parts do otherwise than SentencePiece: unknown bytes next to each other, a base letter
