@@ -7,6 +7,7 @@ SentencePiece over the arrays of the GGUF.
 
 import json
 import os
+import unicodedata
 
 import pytest
 
@@ -161,6 +162,29 @@ def test_byte_level_bpe_loads_in_transformers(byte_level, tmp_path):
     loaded = auto(served, tmp_path, model_type)
     first = [reference.token_to_id(models.SPECIAL[0])] if name in ("llama-bpe", "tekken") else []
     assert [t for t in CORPUS if loaded(t).input_ids != first + ids_of(reference, t)] == []
+
+
+# One name for each way to cut words.
+FAMILIES = (
+    "gpt-2 starcoder command-r llama-bpe glm4 dbrx qwen2 stablelm2 qwen35 ufakzeka laguna gpt-4o granite-embed-multi-97m tiny_aya tekken jais-2 minicpm5 "
+    "seed-coder bailingmoe exaone-moe bloom viking falcon deepseek-llm deepseek-coder deepseek-v3 spark2_5 afmoe youtu chameleon superbpe unheard-of"
+).split()
+
+
+@pytest.fixture(scope="module")
+def letters():
+    return models.from_byte_level(models.train_byte_level("gpt-2"), "gpt-2")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_way_to_cut_words_loads_and_loses_nothing(serve, letters, name):
+    served = serve(letters, f'set=tokenizer.ggml.pre="{name}"')
+    tokenizer = served.tokenizer
+    composes = tokenizer.normalizer is not None
+    assert composes == (name in ("command-r", "qwen2", "qwen35"))
+    texts = [(text, unicodedata.normalize("NFC", text) if composes else text) for text in CORPUS]
+    assert [text for text, expected in texts if tokenizer.decode(ids_of(tokenizer, text)) != expected] == []
+    assert any("token ids may differ" in warning for warning in served.warnings) == (name in ("spark2_5", "afmoe", "youtu", "unheard-of"))
 
 
 # --- WordPiece, Unigram -----------------------------------------------------------------------
