@@ -1,0 +1,135 @@
+//! Every input that the fuzzer was given or has found, through the same functions, in plain
+//! `cargo test`. A file in `tests/corpus/inputs/TARGET` is enough to be run.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+#[path = "corpus/targets/mod.rs"]
+mod targets;
+
+use std::path::{Path, PathBuf};
+
+fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/inputs").join(target);
+    let paths = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    all.sort();
+    assert!(!all.is_empty(), "{}", dir.display());
+    all
+}
+
+/// Runs all inputs, and says which of them fail.
+fn replay(target: &str, run: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
+    let failed: Vec<PathBuf> = inputs(target)
+        .into_iter()
+        .filter(|(_, data)| std::panic::catch_unwind(|| run(data)).is_err())
+        .map(|(path, _)| path)
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn gguf() {
+    replay("gguf", targets::gguf::run);
+}
+
+#[test]
+fn safetensors() {
+    replay("safetensors", targets::safetensors::run);
+}
+
+#[test]
+fn seal() {
+    replay("seal", |data| {
+        targets::seal::run(data);
+    });
+}
+
+#[test]
+fn map() {
+    replay("map", |data| {
+        targets::map::run(data);
+    });
+}
+
+/// Otherwise these targets would not get past the front door.
+#[test]
+fn seeds_that_should_be_accepted_are() {
+    for (path, data) in inputs("seal") {
+        let sound = path.to_str().unwrap().contains("sound-");
+        assert!(!sound || targets::seal::run(&data), "{}", path.display());
+    }
+    for (path, data) in inputs("map") {
+        let sound = path.to_str().unwrap().contains("sound-");
+        assert!(!sound || targets::map::run(&data), "{}", path.display());
+    }
+}
+
+#[test]
+fn views() {
+    replay("views", |data| {
+        targets::views::run(data);
+        targets::views::run_all(data);
+    });
+}
+
+#[test]
+fn hf() {
+    replay("hf", targets::hf::run);
+}
+
+/// The seeds that follow from code are what the code makes today: otherwise they would test
+/// yesterday's format. `WEIGHTFS_WRITE_SEEDS=1` writes them.
+#[test]
+fn seeds_are_current() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/inputs");
+    for (name, bytes) in seeds() {
+        let path = dir.join(&name);
+        if std::env::var_os("WEIGHTFS_WRITE_SEEDS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == bytes, "{name}: WEIGHTFS_WRITE_SEEDS=1 renews it");
+    }
+    // A seal holds a time, so these are not the same again.
+    if std::env::var_os("WEIGHTFS_WRITE_SEEDS").is_some() {
+        std::fs::create_dir_all(dir.join("seal")).unwrap();
+        std::fs::write(dir.join("seal/sound-whole"), targets::seal::sample()).unwrap();
+        std::fs::write(dir.join("seal/sound-body"), targets::seal::sample_body()).unwrap();
+    }
+    assert!(dir_size(&dir) < 300 << 10, "the corpus is for a few kilobytes each");
+}
+
+fn dir_size(dir: &Path) -> u64 {
+    let size = |entry: std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => dir_size(&entry.path()),
+        false => entry.metadata().unwrap().len(),
+    };
+    std::fs::read_dir(dir).unwrap().map(|entry| size(entry.unwrap())).sum()
+}
+
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    // Any bytes are a model to `views`; these differ in what they choose.
+    for i in 0..16u32 {
+        let mut dice = 0x9E37_79B9 ^ (i * 0x0101_0101);
+        let bytes: Vec<u8> = (0..120)
+            .map(|_| {
+                dice ^= dice << 13;
+                dice ^= dice >> 17;
+                dice ^= dice << 5;
+                (dice >> 11) as u8
+            })
+            .collect();
+        let bytes = [&[i as u8][..], &bytes].concat();
+        let file = targets::views::sample(&bytes);
+        let format = if file.starts_with(b"GGUF") { "gguf" } else { "safetensors" };
+        if file.len() < 2500 {
+            seeds.push((format!("{format}/model-{i}"), file));
+        }
+        seeds.push((format!("views/model-{i}"), bytes));
+    }
+    let samples = targets::hf::samples().into_iter();
+    seeds.extend(samples.map(|(name, bytes)| (format!("hf/{name}"), bytes)));
+    seeds
+}

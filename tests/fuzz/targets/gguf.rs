@@ -1,0 +1,8 @@
+//! See `tests/corpus/targets/gguf.rs`.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../corpus/targets/mod.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::gguf::run(data));

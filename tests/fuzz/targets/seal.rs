@@ -1,0 +1,10 @@
+//! See `tests/corpus/targets/seal.rs`.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../corpus/targets/mod.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    targets::seal::run(data);
+});
