@@ -30,7 +30,10 @@ fn replay(target: &str, run: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
 
 #[test]
 fn gguf() {
-    replay("gguf", targets::gguf::run);
+    replay("gguf", |data| {
+        targets::gguf::run(data);
+        targets::gguf::served(data);
+    });
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn views() {
 
 #[test]
 fn hf() {
-    replay("hf", targets::hf::run);
+    replay("hf", |data| targets::hf::written(data, 2));
 }
 
 /// The seeds that follow from code are what the code makes today: otherwise they would test

@@ -14,6 +14,8 @@ use weightfs::model::{Array, Encoding, Text, Value};
 const MULTIPLE: u64 = 16;
 /// Bytes claimed whatever the input.
 const CONSTANT: u64 = 64 << 10;
+/// One accepted input of so many is served.
+const SERVED: u32 = 8;
 /// Longer inputs say nothing that shorter ones do not.
 const LONGEST: usize = 16 << 10;
 
@@ -32,6 +34,14 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!(known.tensors, file.tensors);
     assert_eq!((known.tensor_infos, known.data_start), (file.tensor_infos, file.data_start));
     assert_eq!(known.warnings, file.warnings);
+    // Files take time: one accepted input of some is served as well, by its content.
+    if crc32fast::hash(data) % SERVED == 0 {
+        served(data);
+    }
+}
+
+/// One input as a file system.
+pub(crate) fn served(data: &[u8]) {
     with_scratch(|scratch| super::tree::walk_file(scratch.fill(data)));
 }
 
@@ -44,7 +54,9 @@ fn check(file: &GgufFile, bytes: &Vec<u8>) {
         assert_eq!(tensor.dtype.nbytes(tensor.elements()), Some(tensor.extent.len));
         assert!(tensor.extent.offset >= end || tensor.extent.len == 0, "tensors overlap");
         assert!(tensor.extent.end() <= len);
-        assert_eq!((tensor.extent.offset - file.data_start) % file.alignment, 0);
+        // One without bytes may stand behind last padding that is not there.
+        let aligned = (tensor.extent.offset - file.data_start) % file.alignment == 0;
+        assert!(aligned || tensor.extent.len == 0 && tensor.extent.offset == len);
         end = end.max(tensor.extent.end());
     }
     let mut names: Vec<_> = file.tensors.iter().map(|t| &t.name).collect();

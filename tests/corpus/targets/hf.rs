@@ -198,6 +198,11 @@ const TENSORS: [&str; 16] = [
 
 /// One input.
 pub(crate) fn run(data: &[u8]) {
+    written(data, 1);
+}
+
+/// One input, each file written so many times: the bytes are the same each time.
+pub(crate) fn written(data: &[u8], times: u32) {
     if data.len() > LONGEST {
         return;
     }
@@ -210,7 +215,9 @@ pub(crate) fn run(data: &[u8]) {
     for file in plan.files {
         let Ok(text) = hf::write(meta, file, Weights::Bfloat16) else { continue };
         assert!(text.len() <= CONSTANT + MULTIPLE * data.len(), "{file:?}: {}", text.len());
-        assert_eq!(hf::write(meta, file, Weights::Bfloat16).ok().as_ref(), Some(&text));
+        for _ in 1..times {
+            assert_eq!(hf::write(meta, file, Weights::Bfloat16).ok().as_ref(), Some(&text));
+        }
         if !matches!(file, File::ChatTemplate | File::NamedTemplate(_)) {
             let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&text);
             assert!(parsed.is_ok(), "{file:?}: {parsed:?}: {}", String::from_utf8_lossy(&text));
