@@ -10,14 +10,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 mod args;
-mod autounmount;
 mod cat;
 mod clock;
 mod completions;
+mod confine;
 mod daemon;
 mod engine;
 mod exit;
 mod info;
+mod keeper;
 mod logfile;
 mod ls;
 mod man;
@@ -41,8 +42,8 @@ mod verify;
 
 /// Runs the command that `argv` asks for and says how the process should end.
 pub(crate) fn run(argv: Vec<OsString>) -> ExitCode {
-    if argv.first().is_some_and(|name| name == autounmount::NAME) {
-        return autounmount::run();
+    if argv.first().is_some_and(|name| name == keeper::NAME) {
+        return keeper::run();
     }
     if argv.len() == 2 && argv[1] == man::FLAG {
         return exit::finish(man::run()).into();

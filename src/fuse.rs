@@ -27,7 +27,7 @@ mod errno;
 mod lanes;
 mod session;
 
-pub use session::{MountError, MountOptions, Mounted, Unmounter, mount};
+pub use session::{MountError, MountOptions, Mounted, Surroundings, Unconfined, Unmounter, mount};
 
 /// Nothing changes while mounted, so the kernel may keep what it knows. A year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);

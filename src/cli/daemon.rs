@@ -96,10 +96,19 @@ impl Waiter {
 pub(crate) struct Signals(SigSet);
 
 impl Signals {
+    /// What one thread of ours tells the one that waits for signals.
+    pub(crate) const OURS: Signal = Signal::SIGUSR2;
+
+    /// Has whoever waits for the next signal get [`Signals::OURS`].
+    pub(crate) fn tell() -> io::Result<()> {
+        Ok(nix::sys::signal::kill(Pid::this(), Signals::OURS)?)
+    }
+
     /// Blocks INT, TERM and HUP for this thread and all that it starts. HUP is left alone where
     /// it was ignored, as under nohup.
     pub(crate) fn block() -> io::Result<Signals> {
         let mut set = SigSet::empty();
+        set.add(Signals::OURS);
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
         if !is_ignored(Signal::SIGHUP) {
@@ -126,22 +135,33 @@ fn is_ignored(signal: Signal) -> bool {
 /// daemon must not keep the locks and pipes of the shell that it came from. For a new daemon,
 /// before it opens anything.
 pub(crate) fn close_inherited(waiter: &Waiter, kept: Option<RawFd>) {
-    let ours = [Some(waiter.0.as_raw_fd()), kept];
+    close_except(&[Some(waiter.0.as_raw_fd()), kept]);
+}
+
+/// Closes everything but the first three, which lead nowhere or to who started us.
+pub(crate) fn close_all() {
+    close_except(&[]);
+}
+
+fn close_except(kept: &[Option<RawFd>]) {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     // The listing's own descriptor is among them and closed by now: EBADF is no trouble.
-    for fd in open.into_iter().filter(|fd| *fd > 2 && !ours.contains(&Some(*fd))) {
+    for fd in open.into_iter().filter(|fd| *fd > 2 && !kept.contains(&Some(*fd))) {
         let _ = nix::unistd::close(fd);
     }
 }
 
 /// Takes over a file descriptor that whoever started us opened for us, given by its number.
 pub(crate) fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    // Whoever waits for its end must not wait for a process that we start.
+    let close = FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC);
     // SAFETY: the borrow is used for one fcntl, which answers EBADF when the number is not open.
-    nix::fcntl::fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, nix::fcntl::FcntlArg::F_GETFD)?;
+    fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, close)?;
     // SAFETY: it is open, and nothing of ours was given that number: this is called before we
     // open files, and the numbers 0 to 2 are refused on the command line.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

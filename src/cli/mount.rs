@@ -1,10 +1,11 @@
 //! `weightfs mount`: everything from the command line to the last unmount.
 
 use super::args::MountArgs;
-use super::autounmount;
+use super::confine::Confinement;
 use super::daemon::{self, Side, Signals};
 use super::engine::{self, Opened};
 use super::exit::{self, Exit};
+use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::{self, Ready};
@@ -12,7 +13,7 @@ use super::text::{self, plural};
 use super::{logfile, mountpoint, preflight};
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 use weightfs::fs::{Parts, WeightFs};
@@ -69,21 +70,42 @@ fn mount(
     if !stage.begin_mounting() {
         bail!("interrupted before anything was mounted");
     }
-    let mounted = fuse::mount(Arc::clone(&fs), point, &mount_options)
+    let confinement = Arc::new(Confinement::prepare(Arc::clone(&fs), Keeper::start()?));
+    let around: Arc<dyn fuse::Surroundings> = Arc::clone(&confinement) as _;
+    let mounted = fuse::mount(Arc::clone(&fs), point, &mount_options, around)
         .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
     if !stage.is_mounted(mounted.unmounter()) {
         bail!("interrupted: {} is unmounted again", point.display());
     }
-    let watcher = if options.auto_unmount { Some(autounmount::watch(point)?) } else { None };
+    if options.auto_unmount {
+        confinement.keeper().guard(&mounted.unmounter()).context("-o auto_unmount")?;
+    }
     warnings.tell(log);
     std::env::set_current_dir("/").context("/")?;
+    confine(&confinement, stage);
     ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
     keep_observed(&fs);
-    // Held until here: its end tells the watcher to look for a dead mount.
-    drop(watcher);
     log::info!("unmounted {}", point.display());
     Ok(Exit::Done)
+}
+
+/// Confines this thread and the one that waits for signals: with the serving ones, which are
+/// confined already, these are all.
+fn confine(confinement: &Arc<Confinement>, stage: &Stage) {
+    confinement.apply();
+    let (done, confined) = mpsc::channel();
+    let theirs = Arc::clone(confinement);
+    stage.set_task(Box::new(move || {
+        theirs.apply();
+        let _ = done.send(());
+    }));
+    let told = Signals::tell().map_err(|error| error.to_string());
+    if let Err(error) = told.and_then(|()| {
+        confined.recv_timeout(Duration::from_secs(1)).map_err(|error| error.to_string())
+    }) {
+        log::debug!("the thread that waits for signals is not confined: {error}");
+    }
 }
 
 /// Keeps what was learnt about an unsealed model for its next mount. Losing it loses no data.
@@ -230,7 +252,13 @@ fn warnings(opened: &Opened, model: &Path) -> Warnings {
 
 /// How far we are, for a signal or a panic to do the right thing.
 #[derive(Default)]
-struct Stage(Mutex<State>);
+struct Stage {
+    state: Mutex<State>,
+    /// For the thread that waits for signals to do at the next [`Signals::OURS`].
+    task: Mutex<Option<Task>>,
+}
+
+type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 enum State {
@@ -245,7 +273,15 @@ enum State {
 
 impl Stage {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_task(&self, task: Task) {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    fn take_task(&self) -> Option<Task> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// False when a signal came first.
@@ -278,6 +314,10 @@ fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 Ok(signal) => signal,
                 Err(error) => return log::error!("waiting for signals: {error}"),
             };
+            if signal == Signals::OURS {
+                stage.take_task().into_iter().for_each(|task| task());
+                continue;
+            }
             if asked {
                 log::warn!("{signal} again: ending at once, open files get errors");
                 std::process::exit(Exit::Failed.code().into());

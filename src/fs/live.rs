@@ -6,6 +6,9 @@ use crate::store::Part;
 use crate::view::json;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// When the mount began, by both clocks: one for people, one that never jumps.
@@ -13,15 +16,41 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(super) struct Started {
     wall: SystemTime,
     monotonic: Instant,
+    /// `/proc/self/status`, open: a daemon that gave up opening files still knows its size.
+    process: Option<File>,
+    /// What the daemon gave up, in words.
+    confined: OnceLock<String>,
 }
 
 impl Started {
     pub(super) fn now() -> Started {
-        Started { wall: SystemTime::now(), monotonic: Instant::now() }
+        Started {
+            wall: SystemTime::now(),
+            monotonic: Instant::now(),
+            process: File::open("/proc/self/status").ok(),
+            confined: OnceLock::new(),
+        }
+    }
+
+    /// A line of `/proc/self/status`, in bytes: `VmRSS:` counts mapped file pages as well,
+    /// `RssAnon:` is what this process holds itself.
+    fn memory(&self, field: &str) -> u64 {
+        let mut text = [0; 4096];
+        let len = self.process.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let text = String::from_utf8_lossy(&text[..len.unwrap_or(0)]);
+        let kib = text.lines().find_map(|line| line.strip_prefix(field));
+        let kib = kib.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
     }
 }
 
 impl WeightFs {
+    /// Says once what the daemon gave up, for `status.json`.
+    pub fn set_confined(&self, what: String) {
+        // The first one said holds.
+        let _ = self.started.confined.set(what);
+    }
+
     /// The text of a live document as of now.
     pub(super) fn live(&self, live: Live) -> Vec<u8> {
         match live {
@@ -79,11 +108,12 @@ impl WeightFs {
             "source_changed": status.source_changed > 0,
             "breakers": breakers,
             "bad": bad,
-            "rss_bytes": resident_bytes("VmRSS:"),
+            "rss_bytes": self.started.memory("VmRSS:"),
             "log": self.parts.log,
+            "confined": self.started.confined.get(),
             "sealed": store.is_sealed(),
             "on_corruption": status.on_corruption.name(),
-            "rss_anon_bytes": resident_bytes("RssAnon:"),
+            "rss_anon_bytes": self.started.memory("RssAnon:"),
             "notes": status.notes,
         })
     }
@@ -109,7 +139,12 @@ impl WeightFs {
             ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
             ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
             ("breakers_open", "gauge", "Tensors whose breaker is not closed.", open),
-            ("resident_bytes", "gauge", "Resident memory of the daemon.", resident_bytes("VmRSS:")),
+            (
+                "resident_bytes",
+                "gauge",
+                "Resident memory of the daemon.",
+                self.started.memory("VmRSS:"),
+            ),
         ];
         for (name, kind, help, value) in rows {
             let _ = write!(
@@ -128,14 +163,4 @@ fn part_name(part: Part) -> &'static str {
         Part::Tensor(_) => "tensor",
         Part::Padding | Part::Trailing => "padding",
     }
-}
-
-/// A line of `/proc/self/status`, in bytes: `VmRSS:` counts mapped file pages as well,
-/// `RssAnon:` is what this process holds itself.
-fn resident_bytes(field: &str) -> u64 {
-    let kib = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    kib.unwrap_or(0) * 1024
 }

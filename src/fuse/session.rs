@@ -2,7 +2,7 @@
 
 use super::{Activity, Adapter, CacheMode, Owner, Serving, lanes};
 use crate::fs::WeightFs;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use log::{debug, info};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -56,12 +56,32 @@ pub struct Mounted {
     activity: Arc<Activity>,
 }
 
+/// What the process around a mount does for it. The default methods are those of a process
+/// that may do all it likes.
+pub trait Surroundings: std::fmt::Debug + Send + Sync {
+    /// Called on the thread that all serving threads descend from, when the kernel has the
+    /// mount and nobody has asked it anything.
+    fn before_serving(&self) {}
+
+    /// Takes the mount away; whether it had to be lazy.
+    fn unmount(&self, mount: &Unmounter) -> io::Result<bool> {
+        mount.unmount_here()
+    }
+}
+
+/// The surroundings of a process that keeps all its rights.
+#[derive(Clone, Copy, Debug)]
+pub struct Unconfined;
+
+impl Surroundings for Unconfined {}
+
 /// Unmounts from any thread.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     mountpoint: PathBuf,
     /// Device number of the mount: what lies there later may be somebody else's.
     device: u64,
+    around: Arc<dyn Surroundings>,
 }
 
 /// Mounts `fs` on `mountpoint`; when this returns, the mount answers.
@@ -69,6 +89,7 @@ pub fn mount(
     fs: Arc<WeightFs>,
     mountpoint: &Path,
     options: &MountOptions,
+    around: Arc<dyn Surroundings>,
 ) -> Result<Mounted, MountError> {
     let failed = |source| MountError { mountpoint: mountpoint.to_path_buf(), source };
     let mountpoint = mountpoint.canonicalize().map_err(failed)?;
@@ -84,13 +105,26 @@ pub fn mount(
         serving: Serving { cache: options.cache, direct_maps: false },
         activity: Arc::clone(&activity),
     };
-    let session =
-        fuser::spawn_mount(adapter, &mountpoint, &config(options, threads)).map_err(failed)?;
+    let session = Session::new(adapter, &mountpoint, &config(options, threads)).map_err(failed)?;
+    let session = serve(session, &*around).map_err(failed)?;
     let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
-    let handle = Unmounter { mountpoint, device };
+    let handle = Unmounter { mountpoint, device, around };
     Ok(Mounted { session: ManuallyDrop::new(session), ended, handle, activity })
+}
+
+/// Starts the serving threads as descendants of one that gave up what it does not need: what a
+/// thread may do is inherited, and this thread has things to do yet.
+fn serve(session: Session<Adapter>, around: &dyn Surroundings) -> io::Result<BackgroundSession> {
+    std::thread::scope(|scope| {
+        let first =
+            std::thread::Builder::new().name("confined".into()).spawn_scoped(scope, || {
+                around.before_serving();
+                session.spawn()
+            })?;
+        first.join().unwrap_or_else(|_| Err(io::Error::other("the serving threads did not start")))
+    })
 }
 
 fn config(options: &MountOptions, threads: usize) -> Config {
@@ -163,9 +197,25 @@ impl Unmounter {
         &self.mountpoint
     }
 
+    /// For the mount on `mountpoint` whose device number is `device`, from a process that
+    /// may unmount.
+    pub fn new(mountpoint: PathBuf, device: u64) -> Unmounter {
+        Unmounter { mountpoint, device, around: Arc::new(Unconfined) }
+    }
+
+    /// The mount's device number.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
     /// Unmounts: at once when nothing is open, else lazily (the mount leaves the tree now
     /// and ends with the last open file). Returns whether it had to be lazy.
     pub fn unmount(&self) -> io::Result<bool> {
+        self.around.unmount(self)
+    }
+
+    /// As [`Unmounter::unmount`], by this very process.
+    pub fn unmount_here(&self) -> io::Result<bool> {
         // Somebody may have unmounted us and mounted something else here.
         if self.mountpoint.symlink_metadata().is_ok_and(|m| m.dev() != self.device) {
             return Ok(false);
