@@ -239,9 +239,7 @@ pub(super) fn read_verbatim(meta: Meta<'_>) -> io::Result<Option<Vec<u8>>> {
     match serde_json::from_slice::<Tokenizer>(&bytes) {
         Ok(_) if object => Ok(Some(bytes)),
         Ok(_) => {
-            log::warn!(
-                "{VERBATIM} is no object; hf/tokenizer.json is made from the vocabulary"
-            );
+            log::warn!("{VERBATIM} is no object; hf/tokenizer.json is made from the vocabulary");
             Ok(None)
         }
         Err(error) => {
