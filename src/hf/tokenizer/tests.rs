@@ -553,6 +553,8 @@ fn a_ready_tokenizer_is_served_as_it_is() {
         assert_eq!(tokenizer(&keys), tokenizer(&llama()), "{broken}");
         let hopeless = Keys::new("x", "rwkv").with("tokenizer.huggingface.json", text(broken));
         assert!(hopeless.look(|meta| write(meta, File::Tokenizer)).is_err());
+        assert_eq!(planned(&hopeless).files, [File::GenerationConfig], "{broken}");
+        assert!(planned(&hopeless).warnings[0].contains("hf/ has no tokenizer files"));
     }
 }
 
