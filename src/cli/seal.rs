@@ -12,6 +12,7 @@ use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
 use weightfs::source::IoMode;
+use weightfs::trust::{self, Anchor};
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     if args.output.is_some() && args.models.len() > 1 {
@@ -28,12 +29,21 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
 
 fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     let loaded = engine::load(model, IoMode::Auto)?;
+    let found = trust::find(&loaded.model, &loaded.sources);
+    for warning in &found.warnings {
+        exit::say(warning);
+    }
+    // Before all is read.
+    if let Some(wrong) = trust::contradiction(&found.anchors, &loaded.model) {
+        return Err(engine::distrust(&wrong));
+    }
     let defaults = SealOptions::default();
     let options = SealOptions {
         chunk_bytes: args.chunk_size.map_or(defaults.chunk_bytes, u64::from),
         sha256: !args.no_sha256,
         force: args.force,
         output: args.output.clone(),
+        anchors: found.anchors,
     };
     let report = {
         let bar = Progress::new(model, bytes_of(&loaded));
@@ -41,7 +51,7 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
             .map_err(|error| engine::seal_error(error, Cure::Force))?
     };
     if report.outcome == Outcome::Kept {
-        check_kept(&loaded, &report, model)?;
+        check_kept(&loaded, &report, model, &options.anchors)?;
     }
     say(&loaded, &report, model, out)?;
     if report.outcome == Outcome::Kept {
@@ -76,9 +86,15 @@ pub(super) fn bytes_of(loaded: &Loaded) -> u64 {
 }
 
 /// A seal that was there is left alone only if it fits, and it fits when every byte does.
-fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> {
+fn check_kept(
+    loaded: &Loaded,
+    report: &SealReport,
+    model: &Path,
+    anchors: &[Anchor],
+) -> Result<()> {
     let bar = Progress::new(model, bytes_of(loaded));
     let typed = model;
+    let whole = loaded;
     let (model, sources) = (&loaded.model, &loaded.sources);
     let at_fault = |error| engine::seal_error(error, Cure::Force);
     let kept = Seal::load(&report.path, model, sources).map_err(at_fault)?;
@@ -86,7 +102,10 @@ fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> 
         seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
             .map_err(at_fault)?;
     if found.is_good() {
-        return Ok(());
+        return match engine::disagreement(whole, anchors, Some(&kept)) {
+            Some(wrong) => Err(engine::distrust(&wrong)),
+            None => Ok(()),
+        };
     }
     let n = found.bad.len() as u64 + found.more;
     Err(Failure::with(

@@ -52,6 +52,7 @@ struct Reader<'a> {
     headers: Vec<Option<[u8; 32]>>,
     files: Vec<Option<[u8; 32]>>,
     warnings: Vec<String>,
+    created: String,
     seen: Vec<&'static str>,
     entry: Entry,
     scratch: Vec<u8>,
@@ -102,6 +103,7 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         headers: vec![None; model.shards.len()],
         files: Vec::with_capacity(model.shards.len()),
         warnings: Vec::new(),
+        created: String::new(),
         seen: Vec::new(),
         entry: Entry::default(),
         scratch: Vec::new(),
@@ -124,6 +126,7 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         headers: reader.headers,
         files: reader.files,
         warnings: reader.warnings,
+        created: reader.created,
         file,
     };
     seal.file.check_unchanged()?;
@@ -239,6 +242,12 @@ impl Reader<'_> {
 
     fn body(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
         lexer.object(|lexer, key| match key {
+            b"created" => {
+                self.once("created");
+                lexer.string(&mut self.scratch, 64)?;
+                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
+                Ok(())
+            }
             b"chunk" => {
                 self.once("chunk");
                 self.chunk(lexer)

@@ -1,0 +1,1 @@
+//! Anchors against one another and against what is known.
