@@ -413,6 +413,8 @@ fn name_of(path: &Path) -> &[u8] {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod testing;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

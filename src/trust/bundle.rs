@@ -163,3 +163,169 @@ fn shard_of(file: &str, subject: Option<&str>, claims: &Collector<'_>) -> Option
     let only = claims.is_given() && claims.model.shards.len() == 1;
     by_subject.or_else(by_name).or_else(|| only.then_some(0))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::testing::{Case, sha};
+    use super::super::{Kind, List, ListError, find};
+    use super::*;
+    use serde_json::{Value as Json, json};
+
+    fn bundle(statement: &Json) -> String {
+        let payload = STANDARD.encode(statement.to_string());
+        json!({
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {"publicKey": {"hint": "x"}, "tlogEntries": []},
+            "dsseEnvelope": {
+                "payload": payload,
+                "payloadType": "application/vnd.in-toto+json",
+                "signatures": [{"sig": "AAAA", "keyid": ""}],
+            },
+        })
+        .to_string()
+    }
+
+    /// A statement over resources (name, algorithm, digest), with the digest it should have.
+    fn statement(subject: &str, resources: &[(&str, &str, String)]) -> Json {
+        let all: Vec<u8> = resources
+            .iter()
+            .flat_map(|(_, _, digest)| bytes_from_hex(digest.as_bytes()).unwrap())
+            .collect();
+        let list: Vec<Json> = resources
+            .iter()
+            .map(|(name, algorithm, digest)| {
+                json!({"name": name, "algorithm": algorithm, "digest": digest})
+            })
+            .collect();
+        json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{"name": subject, "digest": {"sha256": sha(&all)}}],
+            "predicateType": "https://model_signing/signature/v1.0",
+            "predicate": {
+                "serialization": {"method": "files", "hash_type": "sha256"},
+                "resources": list,
+            },
+        })
+    }
+
+    fn read(case: &Case, statement: &Json) -> Result<List, ListError> {
+        List::read(&case.put("some.sig", bundle(statement)), &case.model)
+    }
+
+    #[test]
+    fn digests_of_files_are_taken_and_called_what_they_are() {
+        let case = Case::new(&[&["a"], &["b"]]);
+        let (zero, one) = (case.sha_of_file(0), case.sha_of_file(1));
+        let says = statement(
+            "dir",
+            &[
+                ("m0", "sha256", zero.clone()),
+                ("sub/m1", "sha256", one),
+                ("README.md", "sha256", "00".repeat(32)),
+                ("m1", "blake3", "11".repeat(32)),
+            ],
+        );
+        case.put("model.sig", bundle(&says));
+        let found = find(&case.model, &case.sources());
+        assert_eq!(found.warnings, [""; 0]);
+        let [only] = &found.anchors[..] else { panic!("{found:?}") };
+        assert_eq!((only.kind, only.shard), (Kind::ModelSigning, 0));
+        assert_eq!(only.claim.sha256.map(|d| hex(&d)), Some(zero));
+        assert!(!only.source().contains("signed"));
+        let given = read(&case, &says).unwrap();
+        assert!(given.claims[1].sha256.is_some(), "the user says that it is of this model");
+        assert_eq!(given.strangers.0, 2);
+    }
+
+    #[test]
+    fn the_subject_is_the_digest_of_all_digests_in_order() {
+        let case = Case::new(&[&["a"], &["b"]]);
+        let mut says = statement(
+            "dir",
+            &[("m0", "sha256", case.sha_of_file(0)), ("m1", "sha256", case.sha_of_file(1))],
+        );
+        assert!(read(&case, &says).is_ok());
+        says["predicate"]["resources"].as_array_mut().unwrap().reverse();
+        let error = read(&case, &says).unwrap_err().to_string();
+        assert!(error.contains("the digests it lists come to"), "{error}");
+    }
+
+    #[test]
+    fn parts_of_files() {
+        let case = Case::new(&[&["a"]]);
+        let bytes = &case.bytes[0];
+        let says = statement(
+            "dir",
+            &[
+                ("m0:0:40", "sha256-sharded-40", sha(&bytes[..40])),
+                ("m0:40:60", "sha256-sharded-40", sha(&bytes[40..])),
+            ],
+        );
+        let list = read(&case, &says).unwrap();
+        let ranges: Vec<_> = list.claims[0].ranges.iter().map(|r| (r.from, r.to)).collect();
+        assert_eq!(ranges, [(0, 40), (40, 60)]);
+        // One part that is all of it is the file.
+        let says =
+            statement("dir", &[("m0:0:60", "sha256-sharded-1000000000", case.sha_of_file(0))]);
+        let claim = &read(&case, &says).unwrap().claims[0];
+        assert!(claim.sha256.is_some() && claim.ranges.is_empty());
+        for name in ["m0", "m0:5:5", "m0:9:5", "m0:x:5", "m0:0:99999999999999999999"] {
+            let says = statement("dir", &[(name, "sha256-sharded-40", "00".repeat(32))]);
+            assert!(matches!(read(&case, &says), Err(ListError::Unfit { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_model_of_one_file_is_called_by_a_dot() {
+        let case = Case::new(&[&["a"]]);
+        let says = |subject: &str| statement(subject, &[(".", "sha256", case.sha_of_file(0))]);
+        let beside = |name: &str, statement: &Json| {
+            let path = case.put(name, bundle(statement));
+            let n = find(&case.model, &case.sources()).anchors.len();
+            std::fs::remove_file(path).unwrap();
+            n
+        };
+        assert_eq!(beside("model.sig", &says("m0")), 1);
+        assert_eq!(beside("m0.sig", &says("whatever")), 1);
+        assert_eq!(beside("model.sig", &says("other.gguf")), 0, "of which file nobody says");
+        assert!(read(&case, &says("other.gguf")).unwrap().claims[0].sha256.is_some());
+    }
+
+    #[test]
+    fn the_first_layout_has_a_subject_per_file() {
+        let case = Case::new(&[&["a"]]);
+        let says = json!({
+            "predicateType": "https://model_signing/Digests/v0.1",
+            "subject": [
+                {"name": "m0", "digest": {"sha256": case.sha_of_file(0)}},
+                {"name": "x", "digest": {"blake2b": "00"}},
+            ],
+        });
+        let list = read(&case, &says).unwrap();
+        assert!(list.claims[0].sha256.is_some());
+        assert_eq!(list.strangers.0, 1);
+    }
+
+    #[test]
+    fn what_is_no_bundle() {
+        let case = Case::new(&[&["a"]]);
+        let unfit = |text: &str| {
+            let read = List::read(&case.put("x.sig", text), &case.model);
+            assert!(matches!(read, Err(ListError::Unfit { .. })), "{text}");
+        };
+        unfit("{\"dsseEnvelope\": {}}");
+        unfit("{\"dsseEnvelope\": {\"payload\": \"***\"}}");
+        unfit("{\"dsseEnvelope\": {\"payload\": \"AAAA\"}}");
+        unfit(&bundle(&json!({"predicateType": "https://slsa.dev/provenance/v1"})));
+        let mut says = statement(
+            "d",
+            &[("m0", "sha256", "zz".to_owned())].map(|(a, b, _)| (a, b, "00".to_owned())),
+        );
+        unfit(&bundle(&says));
+        says["subject"] = json!([]);
+        unfit(&bundle(&says));
+        case.put("pgp.sig", b"\x89\x02\x33");
+        assert_eq!(find(&case.model, &case.sources()).warnings.len(), 1, "x.sig is left there");
+    }
+}
