@@ -105,7 +105,7 @@ pub enum SealError {
     },
     /// The bytes are not what is written down about them elsewhere.
     #[error("{0}")]
-    Contradicted(Contradiction),
+    Contradicted(Box<Contradiction>),
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
     ChunkSize(u64),

@@ -115,7 +115,10 @@ const ANCHORS: &[&str] = &[
 ];
 
 const ANCHOR_KINDS: &[(&str, &str)] = &[
-    ("hf-blob", "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs."),
+    (
+        "hf-blob",
+        "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs.",
+    ),
     ("ollama-blob", "The name sha256-HEX of a blob in Ollama's store."),
     (
         "hf-local",

@@ -116,7 +116,7 @@ fn tensor(facts: Facts<'_>, index: usize) -> Json {
     let mut entry = Map::new();
     name_into("name", &tensor.name, &mut entry);
     entry.insert("dtype".into(), tensor.dtype.name().into());
-    entry.insert("shape".into(), tensor.shape.iter().copied().collect::<Vec<u64>>().into());
+    entry.insert("shape".into(), tensor.shape.to_vec().into());
     entry.insert("bytes".into(), tensor.extent.len.into());
     if model.shards.len() > 1 {
         let shard = &model.shards[tensor.extent.shard as usize];
