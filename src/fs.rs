@@ -292,6 +292,16 @@ impl WeightFs {
         }
     }
 
+    /// The source of a second tensor that a file is joined from.
+    fn other_shard(&self, node: Node) -> Option<u32> {
+        let Node::Tensor(i, ..) = node else {
+            return None;
+        };
+        let model = &self.parts.model;
+        let other = self.parts.catalog.get(model, i as usize).transform.other()?;
+        Some(model.tensors[other as usize].extent.shard)
+    }
+
     /// Whether what lies behind a file of tensors or a source file is still what was mounted.
     pub fn check_source(&self, node: Node) -> Result<(), FsError> {
         let sources = self.parts.store.sources();
@@ -300,7 +310,10 @@ impl WeightFs {
             (Node::Tensor(_, _, View::Json), _) | (_, None) => &[],
             (_, Some(shard)) => &sources[shard as usize..][..1],
         };
-        let changed = behind.iter().try_for_each(|source| source.check_unchanged());
+        let other = self.other_shard(node).filter(|_| !behind.is_empty());
+        let other = other.map(|shard| &sources[shard as usize]);
+        let mut all = behind.iter().chain(other);
+        let changed = all.try_for_each(|source| source.check_unchanged());
         changed.map_err(|e| FsError::Read { good: 0, error: e.into() })
     }
 
@@ -322,8 +335,11 @@ impl WeightFs {
             // Metadata lies in the first file.
             _ => self.shard(node).unwrap_or(0),
         };
-        let source = self.parts.store.sources().get(shard as usize)?;
-        (source.io() == IoMode::Pread).then_some(shard)
+        let slow = |shard: &u32| {
+            let source = self.parts.store.sources().get(*shard as usize);
+            source.is_some_and(|source| source.io() == IoMode::Pread)
+        };
+        [Some(shard), self.other_shard(node)].into_iter().flatten().find(slow)
     }
 
     fn shard_mtime(&self, shard: u32) -> SystemTime {

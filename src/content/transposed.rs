@@ -197,8 +197,9 @@ impl Transposed {
         let blocks =
             wanted.columns.start / block.elements..wanted.columns.end.div_ceil(block.elements);
         let needed = (blocks.end - blocks.start) * block.bytes;
-        let step = if row_bytes >= LONG_ROW { 1 } else { (STRIP / row_bytes).max(1) };
+        let longest = if row_bytes >= LONG_ROW { 1 } else { (STRIP / row_bytes).max(1) };
         let mut row = rows.start;
+        let mut step = longest;
         while row < rows.end {
             let end = rows.end.min(row + step);
             let begin = (wanted.plane * self.rows + row) * row_bytes + blocks.start * block.bytes;
@@ -250,10 +251,13 @@ impl Transposed {
                 }
                 turned += lines;
             }
-            if let Err(failure) = read {
-                return Err((row + had, failure));
-            }
-            row = end;
+            row += had;
+            step = match read {
+                Ok(()) => longest,
+                // What is bad may lie between the rows, where nobody needs it.
+                Err(failure) if end - row + had > 1 && !failure.error.is_stale() => 1,
+                Err(failure) => return Err((row, failure)),
+            };
         }
         Ok(())
     }

@@ -79,7 +79,11 @@ impl WeightFs {
             }
             Name::Crc32 => format!("{:08x}", checksum()?.crc32),
             Name::Sha256 => hex(&checksum()?.sha256?),
-            Name::State => store.tensor_state(mounted.source as usize).name().into(),
+            Name::State => {
+                let own = store.tensor_state(mounted.source as usize);
+                let other = mounted.transform.other().map(|i| store.tensor_state(i as usize));
+                own.worse(other.unwrap_or(own)).name().into()
+            }
             Name::Trust => store.trust().name().into(),
         })
     }

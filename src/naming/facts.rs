@@ -17,6 +17,8 @@ pub struct ArchFacts {
     pub head_count: PerLayer,
     /// `{arch}.attention.head_count_kv`; as `head_count` where the key is absent.
     pub head_count_kv: PerLayer,
+    /// `{arch}.attention.key_length`: rows of a head of q and of k, where the file says it.
+    pub key_length: Option<u64>,
     /// `{arch}.expert_count`.
     pub expert_count: Option<u64>,
     /// The parsed `config.json` beside a safetensors model.
@@ -47,6 +49,7 @@ impl ArchFacts {
             architecture: Some(arch.clone()),
             head_count,
             head_count_kv,
+            key_length: model.meta(&format!("{arch}.attention.key_length")).and_then(Value::as_u64),
             expert_count: model.meta(&format!("{arch}.expert_count")).and_then(Value::as_u64),
             config: None,
         }

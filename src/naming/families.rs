@@ -152,8 +152,8 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
     ),
     llama_style(
-        &["granite", "smollm3", "arcee"],
-        &["granite", "smollm3", "arcee"],
+        &["granite", "smollm3", "arcee", "minicpm", "xverse", "olmo"],
+        &["granite", "smollm3", "arcee", "minicpm", "xverse", "olmo"],
         &["@post_attention_layernorm"],
         &[EMBED, HEAD, ATTN_NORM, QKVO_ROPE, FFN_NORM, GATE, UP_DOWN],
     ),
@@ -224,12 +224,15 @@ pub(super) const FAMILIES: &[Family] = &[
         &["@post_attention_layernorm"],
         &[EMBED, HEAD, ATTN_NORM, QKVO, FFN_NORM, GATE, UP_DOWN, STABLELM],
     ),
-    llama_style(
-        &["command-r", "cohere2"],
-        &["cohere", "cohere2"],
-        &["@input_layernorm"],
-        &[EMBED, ATTN_NORM, QKVO, QK_NORM, GATE, UP_DOWN],
-    ),
+    Family {
+        gone: Some("biases of zeros"),
+        ..llama_style(
+            &["command-r", "cohere2"],
+            &["cohere", "cohere2"],
+            &["@input_layernorm"],
+            &[EMBED, ATTN_NORM, QKVO, QK_NORM, GATE, UP_DOWN],
+        )
+    },
     llama_style(
         &["olmo2"],
         &["olmo2", "olmo3"],
@@ -243,12 +246,25 @@ pub(super) const FAMILIES: &[Family] = &[
         &[NEMOTRON, HEAD, QKVO, UP_DOWN],
     ),
     llama_style(&["lfm2"], &["lfm2"], &["@operator_norm"], &[LFM2, HEAD]),
-    llama_style(
-        &["deepseek2"],
-        &["deepseek_v2", "deepseek_v3"],
-        &["@self_attn.kv_a_proj_with_mqa"],
-        &[EMBED, HEAD, ATTN_NORM, FFN_NORM, DEEPSEEK2, GATE, UP_DOWN, MLP_EXPERTS, SHARED_EXPERTS],
-    ),
+    Family {
+        gone: Some("layers that predict several tokens (MTP)"),
+        ..llama_style(
+            &["deepseek2"],
+            &["deepseek_v2", "deepseek_v3"],
+            &["@self_attn.kv_a_proj_with_mqa"],
+            &[
+                EMBED,
+                HEAD,
+                ATTN_NORM,
+                FFN_NORM,
+                DEEPSEEK2,
+                GATE,
+                UP_DOWN,
+                MLP_EXPERTS,
+                SHARED_EXPERTS,
+            ],
+        )
+    },
     llama_style(
         &["deepseek"],
         &["deepseek"],

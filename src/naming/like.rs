@@ -57,87 +57,241 @@ pub(super) fn run(
     reference: Reference<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Done, MapError> {
+    let search = Search { names, facts, reference };
     let kind = match (names.model.format, reference.model.format) {
         _ if names.list.is_some() => None,
         (Format::Gguf, Format::Safetensors) => Some(Table::Hf),
         (Format::Safetensors, Format::Gguf) => Some(Table::Gguf),
         _ => None,
     };
-    let known: HashSet<&[u8]> = reference.model.tensors.iter().map(|t| &*t.name).collect();
-    // Names that the reference has already are nothing for a table.
-    let mut as_stored: Vec<bool> = match kind {
-        Some(_) => names.iter().map(|item| known.contains(item.name)).collect(),
-        None => Vec::new(),
-    };
     let mut said = Vec::new();
-    let candidates = match kind {
-        Some(kind) => table_pass::run(kind, names, facts, &as_stored, Voice::Loud, &mut said)?,
+    let known = search.known();
+    let made = match kind {
+        Some(kind) => table_pass::run(kind, names, facts, &known, Voice::Loud, &mut said)?,
         None => None,
     };
-    let list = candidates.as_ref().map(|pass| &pass.list).or(names.list);
-    let items = Names { model: names.model, list };
-    let found = pair(items, candidates.is_some(), facts, reference);
-    let mut likeness = found.report(items, names, facts, reference);
-    let (list, table, origins) = match (kind, &candidates) {
-        (Some(kind), Some(first)) => {
-            let before = as_stored.clone();
-            for &source in &found.as_stored {
-                as_stored[source as usize] = true;
-            }
-            table_pass::mark_partners(names, &first.list, &mut as_stored);
-            let mut back = vec![false; as_stored.len()];
-            for (source, back) in (0u32..).zip(&mut back) {
-                *back = as_stored[source as usize] && !before[source as usize];
-                // The other half of what the table joined in vain.
-                if *back && !found.as_stored.contains(&source) {
-                    likeness.unmatched_source.push(names.get(source as usize).name.into());
-                }
-            }
-            let mut again = Vec::new();
-            let made = table_pass::run(kind, names, facts, &as_stored, Voice::Quiet, &mut again)?;
-            let made = made.map(|pass| pass.list).unwrap_or_default();
-            let mut table = FromTable::new(&made, names.model, &as_stored);
-            let middle = Names { model: names.model, list: Some(&made) };
-            let done = rename(middle, &found.renames(middle, items, &back), reference, warnings)?;
-            if !likeness.unmatched_source.is_empty() {
-                said.retain(|text| !again.contains(text));
-                likeness.notes.append(&mut said);
-            }
-            warnings.append(&mut again);
-            table.follow(&done.origins);
-            (Some(done.list), (kind == Table::Hf).then_some(table), None)
-        }
-        _ => {
-            let renames = found.renames(items, items, &[]);
-            let changes = renames
-                .iter()
-                .zip(items.iter())
-                .any(|(to, item)| to.is_some_and(|to| to != item.name));
-            if changes {
-                let done = rename(items, &renames, reference, warnings)?;
-                (Some(done.list), None, Some(done.origins))
-            } else {
-                (None, None, None)
-            }
-        }
+    let (kind, items) = match (kind, &made) {
+        (Some(kind), Some(pass)) => (Some(kind), Names { list: Some(&pass.list), ..names }),
+        _ => (None, names),
     };
+    let found = search.pair(items, kind.is_some());
+    let mut likeness = search.report(&found, items);
+    let mut done = Done { list: None, table: None, origins: None, likeness: Likeness::default() };
+    if let Some(kind) = kind {
+        let (list, table) = search.behind(kind, items, &found, known, &mut likeness, warnings)?;
+        done.list = Some(list);
+        // GGUF names are names alone: any map file says as much.
+        done.table = Some(table).filter(|_| kind == Table::Hf);
+    } else {
+        let renames = found.renames(items, items, &[]);
+        let mut changes = renames.iter().zip(items.iter());
+        if changes.any(|(to, item)| to.is_some_and(|to| to != item.name)) {
+            let pass = search.rename(items, &renames, warnings)?;
+            done.list = Some(pass.list);
+            done.origins = Some(pass.origins);
+        }
+    }
     likeness.warn(warnings);
-    if candidates.is_none() {
-        // The table had nothing to say; why is of interest only when something is missing.
+    // Why a table did not help is of interest where something has found no name.
+    if !likeness.unmatched_source.is_empty() {
+        said.retain(|text| !warnings.contains(text));
         likeness.notes.append(&mut said);
     }
-    Ok(Done { list, table, origins, likeness })
+    done.likeness = likeness;
+    Ok(done)
 }
 
-/// One pass that renames, with the checks that every pass has.
-fn rename(
-    names: Names<'_>,
-    renames: &[Option<&[u8]>],
-    reference: Reference<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Pass, MapError> {
-    let mut stage = Renames { renames, at: 0 };
-    stage::run(&format!("like={}", reference.label), &mut stage, names, warnings)
+/// What is searched, and where.
+struct Search<'a> {
+    names: Names<'a>,
+    facts: &'a ArchFacts,
+    reference: Reference<'a>,
+}
+
+impl<'a> Search<'a> {
+    /// Which names the reference has already: they are nothing for a table.
+    fn known(&self) -> Vec<bool> {
+        let tensors = &self.reference.model.tensors;
+        let known: HashSet<&[u8]> = tensors.iter().map(|t| &*t.name).collect();
+        self.names.iter().map(|item| known.contains(item.name)).collect()
+    }
+
+    /// Names behind a table. What it renamed in vain goes back to what is stored, so it runs
+    /// again without that, and what is left is renamed.
+    fn behind(
+        &self,
+        kind: Table,
+        items: Names<'_>,
+        found: &Found<'a>,
+        known: Vec<bool>,
+        likeness: &mut Likeness,
+        warnings: &mut Vec<String>,
+    ) -> Result<(List, FromTable), MapError> {
+        let (names, mut as_stored) = (self.names, known.clone());
+        for &source in &found.in_vain {
+            as_stored[source as usize] = true;
+        }
+        if let Some(list) = items.list {
+            table_pass::mark_partners(names, list, &mut as_stored);
+        }
+        let mut back = vec![false; as_stored.len()];
+        for (source, back) in (0u32..).zip(&mut back) {
+            *back = as_stored[source as usize] && !known[source as usize];
+            // The other half of what the table joined in vain.
+            if *back && !found.in_vain.contains(&source) {
+                likeness.unmatched_source.push(names.get(source as usize).name.into());
+            }
+        }
+        let made = table_pass::run(kind, names, self.facts, &as_stored, Voice::Quiet, warnings)?;
+        let made = made.map(|pass| pass.list).unwrap_or_default();
+        let mut table = FromTable::new(&made, names.model, &as_stored);
+        let middle = Names { list: Some(&made), ..names };
+        let pass = self.rename(middle, &found.renames(middle, items, &back), warnings)?;
+        table.follow(&pass.origins);
+        Ok((pass.list, table))
+    }
+
+    /// One pass that renames, with the checks that every pass has.
+    fn rename(
+        &self,
+        names: Names<'_>,
+        renames: &[Option<&[u8]>],
+        warnings: &mut Vec<String>,
+    ) -> Result<Pass, MapError> {
+        let mut stage = Renames { renames, at: 0 };
+        stage::run(&format!("like={}", self.reference.label), &mut stage, names, warnings)
+    }
+
+    /// The converter's name for what it made.
+    fn architecture(&self) -> Option<&'a str> {
+        let made = self.names.model.format == Format::Gguf;
+        self.facts.architecture.as_deref().filter(|_| made)
+    }
+
+    /// Judges names of the reference.
+    fn judge<'m>(&self, matching: &'m Matching<'a>) -> Judge<'m, 'a> {
+        let count = index_u32(self.reference.model.tensors.len());
+        Judge::new(matching, count, self.architecture())
+    }
+
+    /// Steps 1 to 4. `by_table`: the items are what a table made of stored tensors, and all that
+    /// it made of one must find partners, or none.
+    fn pair(&self, items: Names<'a>, by_table: bool) -> Found<'a> {
+        let sources =
+            items.iter().map(|item| Item { name: item.name, shape: item.shape }).collect();
+        let targets = self
+            .reference
+            .model
+            .tensors
+            .iter()
+            .map(|t| Item { name: &t.name, shape: &t.shape })
+            .collect();
+        let mut matching = Matching::new(sources, targets);
+        let architecture = self.architecture();
+        let is_cut = |source: u32, ours: &[u64], theirs: &[u64]| {
+            let stored = items.get(source as usize).source;
+            absent::is_cut(&items.model.tensors[stored as usize].name, architecture, ours, theirs)
+        };
+        matching.join_equal();
+        matching.bar(|name| check_target(name).is_err());
+        let mut disagreeing = Vec::new();
+        for _ in 0..2 {
+            let fits = |source, target| {
+                let (ours, theirs) = (matching.source(source).shape, matching.target(target).shape);
+                ours == theirs || is_cut(source, ours, theirs)
+            };
+            match prefix::best(&matching, fits) {
+                Ok((_, pairs)) => pairs.iter().for_each(|&(s, t)| matching.join(s, t)),
+                Err(Refusal::Shapes(found)) => {
+                    disagreeing = found;
+                    break;
+                }
+                Err(Refusal::Nothing | Refusal::Tie) => break,
+            }
+        }
+        let mut cut = Vec::new();
+        for source in 0..index_u32(items.len()) {
+            if let Partner::Mismatch(target) = matching.of_source(source)
+                && is_cut(source, matching.source(source).shape, matching.target(target).shape)
+            {
+                matching.join_anyway(source, target);
+                cut.push(target);
+            }
+        }
+        let judge = self.judge(&matching);
+        let missing = |target| judge.why(target) != Absence::NotRestorable;
+        let (pairs, open) = classes::pair(&matching, missing);
+        for (source, target) in pairs {
+            matching.join(source, target);
+        }
+        let in_vain = if by_table { release_halves(&mut matching, items) } else { HashSet::new() };
+        Found { matching, in_vain, disagreeing, cut, open }
+    }
+
+    /// What was found and what was not.
+    fn report(&self, found: &Found<'_>, items: Names<'_>) -> Likeness {
+        let mut likeness = Likeness::new(self.reference.label);
+        let of_table = items.list.is_some() && self.names.list.is_none();
+        // A table's result is called what the tensor was called before.
+        let called = |index: u32| {
+            let item = items.get(index as usize);
+            if of_table { &*items.model.tensors[item.source as usize].name } else { item.name }
+        };
+        let mismatch = |source: u32, target: u32| Mismatch {
+            source: called(source).into(),
+            reference: found.matching.target(target).name.into(),
+            source_shape: found.matching.source(source).shape.into(),
+            reference_shape: found.matching.target(target).shape.into(),
+        };
+        for source in 0..index_u32(items.len()) {
+            match found.matching.of_source(source) {
+                Partner::Match(t) => likeness.matched.push(found.matching.target(t).name.into()),
+                Partner::Mismatch(t) => likeness.shape_mismatch.push(mismatch(source, t)),
+                Partner::Free => {
+                    let name = called(source);
+                    if likeness.unmatched_source.last().is_none_or(|last| **last != *name) {
+                        likeness.unmatched_source.push(name.into());
+                    }
+                }
+            }
+        }
+        likeness.shape_mismatch.extend(found.disagreeing.iter().map(|&(s, t)| mismatch(s, t)));
+        let judge = self.judge(&found.matching);
+        for target in found.matching.free_targets() {
+            let list = match judge.why(target) {
+                Absence::Tied => &mut likeness.tied,
+                Absence::NotRestorable => &mut likeness.not_restorable,
+                Absence::Missing => &mut likeness.unmatched_reference,
+            };
+            list.push(found.matching.target(target).name.into());
+        }
+        let served = |t: &&u32| found.matching.of_target(**t) != Partner::Free;
+        likeness
+            .cut
+            .extend(found.cut.iter().filter(served).map(|&t| found.matching.target(t).name.into()));
+        for open in &found.open {
+            likeness.note_ambiguous(&open.sources, &open.targets);
+        }
+        likeness
+    }
+}
+
+/// Frees what a table made of stored tensors of which not all parts have found partners;
+/// returns those stored tensors.
+fn release_halves(matching: &mut Matching<'_>, items: Names<'_>) -> HashSet<u32> {
+    let mut in_vain = HashSet::new();
+    let mut at = 0;
+    while at < items.len() {
+        let source = items.get(at).source;
+        let count = (at..items.len()).take_while(|&i| items.get(i).source == source).count();
+        let parts = index_u32(at)..index_u32(at + count);
+        if parts.clone().any(|i| matching.of_source(i) == Partner::Free) {
+            parts.for_each(|i| matching.release(i));
+            in_vain.insert(source);
+        }
+        at += count;
+    }
+    in_vain
 }
 
 /// New names, one for each name that comes.
@@ -164,87 +318,16 @@ impl Stage for Renames<'_> {
     fn finish(&mut self, _: Names<'_>, _: &mut MapError, _: &mut Vec<String>) {}
 }
 
-/// The converter's name for what it made.
-fn architecture<'f>(model: &Model, facts: &'f ArchFacts) -> Option<&'f str> {
-    facts.architecture.as_deref().filter(|_| model.format == Format::Gguf)
-}
-
 /// Who belongs to whom.
 struct Found<'a> {
     matching: Matching<'a>,
     /// Stored tensors that a table renamed in vain.
-    as_stored: HashSet<u32>,
+    in_vain: HashSet<u32>,
     /// Names that one change of prefix would bring together, but for these shapes.
     disagreeing: Vec<(u32, u32)>,
     /// Matched although rows were cut.
     cut: Vec<u32>,
     open: Vec<classes::Ambiguous>,
-}
-
-/// Steps 1 to 4. `by_table`: the items are what a table made of stored tensors, and all that
-/// it made of one must find partners, or none.
-fn pair<'a>(
-    items: Names<'a>,
-    by_table: bool,
-    facts: &ArchFacts,
-    reference: Reference<'a>,
-) -> Found<'a> {
-    let sources = items.iter().map(|item| Item { name: item.name, shape: item.shape }).collect();
-    let targets =
-        reference.model.tensors.iter().map(|t| Item { name: &t.name, shape: &t.shape }).collect();
-    let mut matching = Matching::new(sources, targets);
-    let architecture = architecture(items.model, facts);
-    let is_cut = |source: u32, ours: &[u64], theirs: &[u64]| {
-        let stored = items.get(source as usize).source;
-        absent::is_cut(&items.model.tensors[stored as usize].name, architecture, ours, theirs)
-    };
-    matching.join_equal();
-    matching.bar(|name| check_target(name).is_err());
-    let mut disagreeing = Vec::new();
-    for _ in 0..2 {
-        let fits = |source, target| {
-            let (ours, theirs) = (matching.source(source).shape, matching.target(target).shape);
-            ours == theirs || is_cut(source, ours, theirs)
-        };
-        match prefix::best(&matching, fits) {
-            Ok((_, pairs)) => pairs.iter().for_each(|&(s, t)| matching.join(s, t)),
-            Err(Refusal::Shapes(found)) => {
-                disagreeing = found;
-                break;
-            }
-            Err(Refusal::Nothing | Refusal::Tie) => break,
-        }
-    }
-    let mut cut = Vec::new();
-    for source in 0..index_u32(items.len()) {
-        if let Partner::Mismatch(target) = matching.of_source(source)
-            && is_cut(source, matching.source(source).shape, matching.target(target).shape)
-        {
-            matching.join_anyway(source, target);
-            cut.push(target);
-        }
-    }
-    let judge = Judge::new(&matching, index_u32(reference.model.tensors.len()), architecture);
-    let missing = |target| judge.why(target) != Absence::NotRestorable;
-    let (pairs, open) = classes::pair(&matching, missing);
-    for (source, target) in pairs {
-        matching.join(source, target);
-    }
-    let mut as_stored = HashSet::new();
-    if by_table {
-        let mut at = 0;
-        while at < items.len() {
-            let source = items.get(at).source;
-            let count = (at..items.len()).take_while(|&i| items.get(i).source == source).count();
-            let group = index_u32(at)..index_u32(at + count);
-            if group.clone().any(|i| matching.of_source(i) == Partner::Free) {
-                group.for_each(|i| matching.release(i));
-                as_stored.insert(source);
-            }
-            at += count;
-        }
-    }
-    Found { matching, as_stored, disagreeing, cut, open }
 }
 
 impl<'a> Found<'a> {
@@ -262,57 +345,5 @@ impl<'a> Found<'a> {
             if is_back(item.source) { None } else { partners.next().flatten() }
         };
         names.iter().map(partner).collect()
-    }
-
-    /// What was found and what was not.
-    fn report(
-        &self,
-        items: Names<'_>,
-        names: Names<'_>,
-        facts: &ArchFacts,
-        reference: Reference<'_>,
-    ) -> Likeness {
-        let mut likeness = Likeness::new(reference.label);
-        let of_table = items.list.is_some() && names.list.is_none();
-        // A table's result is called what the tensor was called before.
-        let called = |index: u32| {
-            let item = items.get(index as usize);
-            if of_table { &*items.model.tensors[item.source as usize].name } else { item.name }
-        };
-        let mismatch = |source: u32, target: u32| Mismatch {
-            source: called(source).into(),
-            reference: self.matching.target(target).name.into(),
-            source_shape: self.matching.source(source).shape.into(),
-            reference_shape: self.matching.target(target).shape.into(),
-        };
-        for source in 0..index_u32(items.len()) {
-            match self.matching.of_source(source) {
-                Partner::Match(t) => likeness.matched.push(self.matching.target(t).name.into()),
-                Partner::Mismatch(t) => likeness.shape_mismatch.push(mismatch(source, t)),
-                Partner::Free => {
-                    let name = called(source);
-                    if likeness.unmatched_source.last().is_none_or(|last| **last != *name) {
-                        likeness.unmatched_source.push(name.into());
-                    }
-                }
-            }
-        }
-        likeness.shape_mismatch.extend(self.disagreeing.iter().map(|&(s, t)| mismatch(s, t)));
-        let architecture = architecture(items.model, facts);
-        let count = index_u32(reference.model.tensors.len());
-        let judge = Judge::new(&self.matching, count, architecture);
-        for target in self.matching.free_targets() {
-            let list = match judge.why(target) {
-                Absence::Tied => &mut likeness.tied,
-                Absence::NotRestorable => &mut likeness.not_restorable,
-                Absence::Missing => &mut likeness.unmatched_reference,
-            };
-            list.push(self.matching.target(target).name.into());
-        }
-        likeness.cut.extend(self.cut.iter().map(|&t| self.matching.target(t).name.into()));
-        for open in &self.open {
-            likeness.note_ambiguous(&open.sources, &open.targets);
-        }
-        likeness
     }
 }

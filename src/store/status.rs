@@ -49,6 +49,20 @@ pub enum TensorState {
 }
 
 impl TensorState {
+    /// What is to be said of bytes that come from two tensors.
+    pub const fn worse(self, other: TensorState) -> TensorState {
+        const fn rank(state: TensorState) -> u8 {
+            match state {
+                TensorState::Verified => 0,
+                TensorState::Unverified => 1,
+                TensorState::Degraded => 2,
+                TensorState::Open => 3,
+                TensorState::Stale => 4,
+            }
+        }
+        if rank(other) > rank(self) { other } else { self }
+    }
+
     /// The word in JSON and xattrs.
     pub const fn name(self) -> &'static str {
         match self {

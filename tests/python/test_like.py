@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from gguf_file import Gguf
 from safetensors_file import Safetensors
 from test_maps import LAYER, keys, llama, mixtral, small
 
@@ -97,6 +98,65 @@ def test_a_printed_map_of_map_hf_mounts_to_the_same_tree(weightfs, mount, paths,
         assert found["values"] == "hf"
         (tmp_path / "again.json").write_text(json.dumps(found))
         assert tree(mount(path, f"map={tmp_path / 'again.json'}")) == tree(mount(path, "map=hf")), name
+
+
+def deepseek():
+    model = keys(Gguf(), arch="deepseek2", **{"attention.key_length": 24})
+    model.tensor("token_embd.weight", "F32", (32, 64)).tensor("output_norm.weight", "F32", (64,))
+    return model.tensor("blk.0.attn_k_b.weight", "F32", (4, 32, 16)).tensor("blk.0.attn_v_b.weight", "F32", (4, 8, 32))
+
+
+def gpt_oss():
+    model = keys(Gguf(), arch="gpt-oss", expert_count=2)
+    for name in ("gate", "up", "down"):
+        model.tensor(f"blk.0.ffn_{name}_exps.weight", "MXFP4", (2, 32, 64)).tensor(f"blk.0.ffn_{name}_exps.bias", "F32", (2, 32))
+    return model.tensor("output_norm.weight", "F32", (64,))
+
+
+def gpt2():
+    model = keys(Gguf(), arch="gpt2")
+    model.tensor("token_embd.weight", "F32", (32, 64)).tensor("blk.0.attn_qkv.weight", "Q8_0", (192, 64)).tensor("blk.0.attn_qkv.bias", "F32", (192,))
+    return model.tensor("blk.0.ffn_down.weight", "F16", (64, 96))
+
+
+def gemma():
+    model = keys(Gguf(), arch="gemma2")
+    return model.tensor("token_embd.weight", "Q8_0", (32, 64)).tensor("blk.0.attn_norm.weight", "F32", (64,)).tensor("output_norm.weight", "F32", (64,))
+
+
+def mamba():
+    model = keys(Gguf(), arch="mamba2")
+    model.tensor("blk.0.ssm_a", "F32", (4, 1)).tensor("blk.0.ssm_d", "F32", (4, 1)).tensor("blk.0.ssm_norm.weight", "F32", (2, 8))
+    return model.tensor("blk.0.ssm_conv1d.weight", "F32", (16, 4)).tensor("token_embd.weight", "F16", (32, 64))
+
+
+@pytest.mark.parametrize("make", [deepseek, gpt_oss, gpt2, gemma, mamba])
+def test_changed_values_come_back_through_a_printed_map(weightfs, mount, paths, tmp_path, make):
+    path = paths(make(), "m.gguf")
+    plain = mount(path, "map=hf")
+    reference = Safetensors()
+    for name in plain.names():
+        reference.tensor("_orig_mod." + name, "U8", plain.json(f"tensors/{name}.json")["shape"])
+    reference = paths(reference, "ref.safetensors")
+    like = mount(path, f"like={reference}")
+    assert like.names() == ["_orig_mod." + name for name in plain.names()]
+    assert all(like.bin("_orig_mod." + name) == plain.bin(name) for name in plain.names())
+    for name, mounted, how in [("hf", plain, ["--map", "hf"]), ("like", like, ["--like", reference])]:
+        found = weightfs.run("map", path, *how, "--json").json()
+        assert found["values"] == "hf"
+        assert set(found["pairs"]) == {tensor.name.decode() for tensor in make().tensors}
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+        again = mount(path, f"map={tmp_path / name}.json")
+        assert tree(again) == tree(mounted), name
+        assert sorted(os.listdir(again / "f32")) == sorted(os.listdir(mounted / "f32"))
+
+
+def test_the_halves_of_a_joined_tensor_stay_together(weightfs, mount, paths, tmp_path):
+    path = paths(deepseek(), "m.gguf")
+    (tmp_path / "map.json").write_text(json.dumps({"weightfs_map": 1, "values": "hf", "pairs": {"blk.0.attn_k_b.weight": "blk.0.attn_k_b.weight"}}))
+    mounted = mount(path, f"map={tmp_path / 'map.json'}")
+    assert mounted.bin("blk.0.attn_v_b.weight") == deepseek().data_of("blk.0.attn_v_b.weight")
+    assert mounted.names() == sorted(["blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight", "model.embed_tokens.weight", "model.norm.weight"])
 
 
 def test_a_compiled_checkpoint_under_the_names_of_the_plain_one(mount, paths):  # C38
@@ -213,4 +273,4 @@ def test_maps_with_values_come_first_and_need_a_table(mount, paths, tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"weightfs_map": 1, "values": "hf"}))
     assert "first map=" in mount.refused(paths(llama(), "m.gguf"), "map=hf", f"map={tmp_path / 'map.json'}")
     assert "GGUF" in mount.refused(paths(checkpoint(), "m.safetensors"), f"map={tmp_path / 'map.json'}")
-    assert "no-such" in mount.refused(paths(keys(llama().__class__(), arch="no-such").tensor("a", "F32", (4,)), "x.gguf"), f"map={tmp_path / 'map.json'}")
+    assert "no-such" in mount.refused(paths(keys(Gguf(), arch="no-such").tensor("a", "F32", (4,)), "x.gguf"), f"map={tmp_path / 'map.json'}")

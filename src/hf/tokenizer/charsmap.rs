@@ -72,3 +72,40 @@ fn is_sound(bytes: &[u8]) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A map of one letter, `a`, to the text at `value`: a root whose children are in the
+    /// second block of 256 units, and the leaf of `a` in the third.
+    fn map(length: u32, value: u32, texts: &[u8]) -> Vec<u8> {
+        let mut units = vec![0u32; 768];
+        units[0] = 256 << 10;
+        units[256 + 0x61] = (256 ^ 512 | 0x61) << 10 | 1 << 8 | 0x61;
+        units[512] = 1 << 31 | value;
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.extend(texts);
+        bytes
+    }
+
+    #[test]
+    fn a_sound_map_is_sound() {
+        assert!(is_sound(&map(3072, 0, b"A\0")));
+        assert!(is_sound(&map(3072, 2, b"A\0")));
+    }
+
+    #[test]
+    fn a_map_that_leads_out_of_itself_is_not() {
+        assert!(!is_sound(&map(3072, 3, b"A\0")), "past the texts");
+        assert!(!is_sound(&map(3072, 1, "\u{e9}\0".as_bytes())), "inside a character");
+        assert!(!is_sound(&map(3072, 0, b"\xff\0")), "not UTF-8");
+        assert!(!is_sound(&map(2048, 0, b"A\0")), "the leaf is cut off");
+        assert!(!is_sound(&map(3073, 0, b"A\0")), "not whole units");
+        assert!(!is_sound(&map(u32::MAX, 0, b"A\0")), "longer than the file");
+        assert!(!is_sound(&[0, 0, 0, 0, b'A', 0]), "no root");
+        assert!(!is_sound(&[1, 0, 0]), "no length");
+    }
+}

@@ -12,13 +12,18 @@ use crate::hf::meta::Meta;
 use serde_json::{Value, json};
 use std::io;
 
+/// Room that is asked for at once, more than most files need. The system's allocator maps so
+/// much by itself: only pages that are written count, and the rest goes back at the end. A
+/// vector that grows would leave its former places behind.
+const ROOM: usize = 33 << 20;
+
 /// The bytes of `tokenizer.json`.
 pub(super) fn write(meta: Meta<'_>, recipe: &Recipe<'_>) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(ROOM);
     let mut vocabulary = Vocabulary::read(meta, recipe)?;
     let index = Index::new(&mut vocabulary);
     let special = Special::of(meta, recipe);
     let frame = Frame { meta, recipe, vocabulary: &vocabulary, index: &index, special };
-    let mut out = Vec::new();
     out.extend_from_slice(br#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":"#);
     frame.added_tokens(&mut out)?;
     let parts = [
@@ -285,7 +290,7 @@ impl Frame<'_> {
         };
         // The library subtracts a penalty from the lowest: it must be a number.
         let lowest = scores.iter().copied().filter(|s| s.is_finite()).fold(0.0, f32::min);
-        let count = self.vocabulary.ids().rev().find(|&id| self.vocabulary.is_listed(id));
+        let count = self.vocabulary.ids().rev().find(|&id| !self.vocabulary.is_padding(id));
         let count = count.map_or(0, |id| id + 1);
         let unk = self.special.unk.filter(|&id| id < count);
         open(&json!({"type": "Unigram", "unk_id": unk}), out);

@@ -143,3 +143,56 @@ impl Index {
         self.find_hashed(vocabulary, self.hash(text.as_bytes()), text.as_bytes())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::hf::tokenizer::vocabulary::Kind;
+
+    fn vocabulary(texts: &[&str]) -> Vocabulary {
+        let mut vocabulary = Vocabulary::default();
+        for text in texts {
+            vocabulary.push(text, Kind::Normal);
+        }
+        vocabulary
+    }
+
+    #[test]
+    fn every_token_is_found_and_nothing_else() {
+        let texts: Vec<String> = (0..5000).map(|i| format!("t{i}")).collect();
+        let mut vocabulary = vocabulary(&texts.iter().map(|t| &**t).collect::<Vec<_>>());
+        let index = Index::new(&mut vocabulary);
+        for (id, text) in (0..).zip(&texts) {
+            assert_eq!(index.find(&vocabulary, text), Some(id));
+            assert!(index.may_have(index.hash(text.as_bytes())));
+        }
+        for absent in ["", "t", "t5000", "\0", "t1\0"] {
+            assert_eq!(index.find(&vocabulary, absent), None, "{absent:?}");
+        }
+    }
+
+    #[test]
+    fn the_lowest_id_keeps_a_text_that_repeats() {
+        let mut vocabulary = vocabulary(&["a", "b", "a", "a"]);
+        let index = Index::new(&mut vocabulary);
+        assert_eq!(index.find(&vocabulary, "a"), Some(0));
+        assert_eq!([0, 1, 2, 3].map(|id| vocabulary.is_listed(id)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn the_hash_of_a_rest_is_that_of_its_text() {
+        let index = Index::new(&mut vocabulary(&["x"]));
+        let text: Vec<u8> = (0..=255).rev().cycle().take(1000).collect();
+        let factors = index.factors(text.len());
+        let mut beginnings = Vec::new();
+        index.beginnings(&text, &mut beginnings);
+        assert_eq!(beginnings.len(), text.len() + 1);
+        for at in 0..=text.len() {
+            assert_eq!(beginnings[at], index.hash(&text[..at]));
+            let rest =
+                Index::rest(beginnings[text.len()], beginnings[at], factors[text.len() - at]);
+            assert_eq!(rest, index.hash(&text[at..]), "{at}");
+        }
+    }
+}

@@ -10,8 +10,11 @@ use crate::view::json::lossy;
 use serde_json::{Map, Value, json};
 use std::io;
 
-/// The special tokens by role; those that a key names, or that the algorithm cannot do without.
-fn special_tokens(meta: Meta<'_>) -> io::Result<(Map<String, Value>, Option<(Special, Scheme)>)> {
+/// Which tokens are special, and in what kind of vocabulary.
+type Roles = Option<(Special, Scheme)>;
+
+/// The texts of the special tokens by role: those that a key names, or that hold by default.
+fn special_tokens(meta: Meta<'_>) -> io::Result<(Map<String, Value>, Roles)> {
     let mut map = Map::new();
     // Beside a ready tokenizer.json the vocabulary may be missing.
     let Ok(recipe) = Recipe::of(meta) else { return Ok((map, None)) };

@@ -444,3 +444,58 @@ fn byte_level(use_regex: bool) -> Value {
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex,
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn found(name: Option<&str>, architecture: &str) -> (&'static Rule, bool) {
+        match rule(name, Some(architecture)).unwrap() {
+            Found::ByteLevel(rule, warning) => (rule, warning.is_some()),
+            Found::SentencePiece => panic!("not byte-level"),
+        }
+    }
+
+    #[test]
+    fn no_name_is_listed_twice() {
+        let mut names: Vec<&str> = RULES.iter().flat_map(|rule| rule.names).copied().collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_name_that_is_missing_is_made_up_for_by_the_architecture() {
+        assert_eq!(found(None, "gpt2"), (GPT2, false));
+        assert_eq!(found(Some("default"), "mpt"), (GPT2, false));
+        assert_eq!(found(Some(""), "falcon"), (found(Some("falcon"), "x").0, false));
+        assert_eq!(found(None, "llama"), (GPT2, true));
+        assert_eq!(found(Some("brand-new"), "gpt2"), (GPT2, true));
+        assert!(matches!(rule(Some("gemma4"), None), Ok(Found::SentencePiece)));
+        assert!(rule(Some("kimi-k2"), None).is_err());
+    }
+
+    #[test]
+    fn digits_are_cut_as_each_family_cuts_them() {
+        let text = |name: &str| pre_tokenizer(found(Some(name), "x").0).to_string();
+        assert!(text("llama-bpe").contains(r"|\\p{N}{1,3}| ?"));
+        assert!(text("qwen2").contains(r"|\\p{N}| ?"));
+        assert!(text("tekken").contains(r"|\\p{N}| ?"));
+        assert!(!text("tekken").contains("'re"));
+        assert!(text("gpt-4o").contains(r"?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|"));
+        assert!(text("starcoder").starts_with(
+            r#"{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true}"#
+        ));
+        assert_eq!(text("gpt-2"), byte_level(true).to_string());
+    }
+
+    #[test]
+    fn every_rule_spells_bytes_once() {
+        for rule in RULES {
+            let text = pre_tokenizer(rule).to_string();
+            assert_eq!(text.matches(r#""type":"ByteLevel""#).count(), 1, "{:?}", rule.names);
+        }
+    }
+}

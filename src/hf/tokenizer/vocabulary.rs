@@ -186,29 +186,20 @@ impl Vocabulary {
     }
 
     /// Whether a token only fills the embedding up: it was not in the original vocabulary.
-    fn is_padding(&self, id: u32) -> bool {
+    pub(super) fn is_padding(&self, id: u32) -> bool {
         let number = self.text(id).strip_prefix("[PAD").and_then(|text| text.strip_suffix(']'));
         self.kind(id) == Kind::Unused && number.and_then(|n| n.parse().ok()) == Some(id)
     }
 
     fn unlist_padding(&mut self, scheme: Scheme) {
-        match scheme {
-            Scheme::SentencePiece => {}
-            Scheme::ByteLevel(_) | Scheme::WordPiece => {
-                for id in 0..self.len() as u32 {
-                    self.listed[id as usize] = !self.is_padding(id);
-                }
-            }
-            // The place in the list is the id: only the end can go.
-            Scheme::Unigram => {
-                for id in (0..self.len() as u32)
-                    .rev()
-                    .take_while(|&id| self.is_padding(id))
-                    .collect::<Vec<_>>()
-                {
-                    self.listed[id as usize] = false;
-                }
-            }
+        let last = self.ids().rev().find(|&id| !self.is_padding(id));
+        for id in self.ids() {
+            self.listed[id as usize] = match scheme {
+                Scheme::SentencePiece => true,
+                Scheme::ByteLevel(_) | Scheme::WordPiece => !self.is_padding(id),
+                // The place in the list is the id: only the end can go.
+                Scheme::Unigram => Some(id) <= last,
+            };
         }
     }
 

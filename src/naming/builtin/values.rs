@@ -51,8 +51,8 @@ impl Hf<'_> {
     ) -> Result<Transform, String> {
         let facts = self.facts;
         let transform = match op {
-            Op::RopeQ => rope(facts.heads(layer), "head_count", item),
-            Op::RopeK => rope(facts.kv_heads(layer), "head_count_kv", item),
+            Op::RopeQ => rope(facts.heads(layer), "head_count", facts.key_length, item),
+            Op::RopeK => rope(facts.kv_heads(layer), "head_count_kv", facts.key_length, item),
             Op::Qkv3 => qkv3(facts.heads(layer), item),
             Op::Falcon => falcon(facts.heads(layer), facts.kv_heads(layer), item),
             Op::MinusOne => computed(self.names.model, item, Transform::SubtractOne),
@@ -99,13 +99,25 @@ fn rows(item: &Mounted<'_>) -> Result<Option<u64>, String> {
     }
 }
 
-fn rope(heads: Option<u32>, key: &str, item: &Mounted<'_>) -> Result<Transform, String> {
+/// A wrong count of heads may divide the rows too: where the file says how long a head is,
+/// both must agree.
+fn rope(
+    heads: Option<u32>,
+    key: &str,
+    key_length: Option<u64>,
+    item: &Mounted<'_>,
+) -> Result<Transform, String> {
     let Some(rows) = rows(item)? else {
         return Ok(Transform::None);
     };
     let heads = heads.ok_or_else(|| format!("has rows out of order, and no {key} says how"))?;
     if !rows.is_multiple_of(2 * u64::from(heads)) {
         return Err(format!("has {rows} rows, which are not pairs for {heads} heads ({key})"));
+    }
+    if let Some(length) = key_length.filter(|&length| rows / u64::from(heads) != length) {
+        return Err(format!(
+            "has {rows} rows, which are not {heads} heads ({key}) of {length} (key_length)"
+        ));
     }
     Ok(Transform::RopeRows { heads })
 }
