@@ -16,7 +16,9 @@ mod grid;
 mod headers;
 mod hex;
 mod lexer;
+mod merge;
 mod ordered;
+mod peek;
 mod place;
 mod read;
 mod sums;
@@ -28,8 +30,10 @@ mod write;
 pub use create::{Outcome, SealOptions, SealReport, create};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
 pub use hex::{crc_hex, from_hex, hex};
+pub use merge::merge;
+pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find};
+pub use place::{beside, cache_home, cached, find, part_beside};
 pub use verify::{
     Bad, Verified, VerifyOptions, VerifyReport, sha256_file, verify, verify_against,
     verify_unopened,
@@ -100,6 +104,14 @@ pub enum SealError {
         disk: String,
         /// Checksum of the bytes that the page cache gives.
         cache: String,
+    },
+    /// Parts that cannot be merged.
+    #[error("{file}: {what}")]
+    Parts {
+        /// A part.
+        file: String,
+        /// Why not, with the other part or the file.
+        what: String,
     },
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
@@ -172,6 +184,12 @@ pub struct Seal {
     headers: Vec<Option<[u8; 32]>>,
     /// SHA-256 of each whole source file, by shard.
     files: Vec<Option<[u8; 32]>>,
+    /// When it was made, in its own words.
+    created: String,
+    /// The modification time of each source file then.
+    mtimes: Vec<String>,
+    /// For each file, begin and end of the long arrays of its metadata, where it says so.
+    arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
 }
 

@@ -8,6 +8,9 @@ use super::lexer::{LexError, Lexer, Place};
 const WORD: usize = 4096;
 /// Dimensions that are kept: more than any tensor has, so that a longer list differs.
 const DIMENSIONS: usize = 4096;
+/// Arrays that are kept, of all files together: more than all values that a GGUF may have find
+/// room for, at the length from which on they are listed.
+pub(super) const ARRAYS: usize = 1 << 16;
 
 /// One entry of `sources`, `regions` or `tensors`, as it stands there.
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(super) struct Entry {
     pub(super) data_start: Option<u64>,
     pub(super) tensor_infos: Option<u64>,
     pub(super) mtime: Vec<u8>,
+    /// Begin and end of arrays of the metadata.
+    pub(super) arrays: Option<Vec<(u64, u64)>>,
     pub(super) crc32: Option<u32>,
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) table: Option<Place>,
@@ -48,6 +53,7 @@ impl Entry {
         self.format.clear();
         (self.format_version, self.data_start, self.tensor_infos) = (None, None, None);
         (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
+        self.arrays = None;
         (self.size, self.crc32, self.sha256) = (None, None, None);
         (self.table, self.folded) = (None, None);
     }
@@ -94,6 +100,29 @@ impl Entry {
                         }
                         Ok(())
                     })?;
+                }
+                b"arrays" => {
+                    let mut arrays = Vec::new();
+                    lexer.array(|lexer| {
+                        let (mut pair, mut number) = ([0; 2], 0);
+                        lexer.array(|lexer| {
+                            let place = lexer.unsigned()?;
+                            if let Some(slot) = pair.get_mut(number) {
+                                *slot = place;
+                            }
+                            number += 1;
+                            Ok(())
+                        })?;
+                        if number != 2 {
+                            bad = Some("\"arrays\" that are not pairs");
+                        }
+                        match arrays.len() {
+                            0..ARRAYS => arrays.push(pair.into()),
+                            _ => bad = Some("more \"arrays\" than metadata can hold"),
+                        }
+                        Ok(())
+                    })?;
+                    self.arrays = Some(arrays);
                 }
                 b"crc32" => {
                     lexer.string(scratch, WORD)?;

@@ -1,11 +1,12 @@
 //! From a seal file to a [`Seal`] that is known to describe an open model.
 
-use super::entry::Entry;
+use super::entry::{ARRAYS, Entry};
 use super::fold::Shifts;
 use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
 use super::hex::{from_hex, hex};
 use super::lexer::{LexError, Lexer};
 use super::target::begins_as_seal;
+use super::write::arrays_of;
 use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
@@ -51,6 +52,9 @@ struct Reader<'a> {
     hashed: Option<bool>,
     headers: Vec<Option<[u8; 32]>>,
     files: Vec<Option<[u8; 32]>>,
+    created: String,
+    mtimes: Vec<String>,
+    arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
     seen: Vec<&'static str>,
     entry: Entry,
@@ -64,6 +68,7 @@ impl Seal {
     /// and the header's bytes with its checksums. The tensors' bytes are not read.
     pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
         let seal = Seal::load_layout(path, model, sources)?;
+        seal.check_arrays(model)?;
         seal.check_headers(sources)?;
         Ok(seal)
     }
@@ -101,6 +106,9 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: None,
         headers: vec![None; model.shards.len()],
         files: Vec::with_capacity(model.shards.len()),
+        created: String::new(),
+        mtimes: Vec::with_capacity(model.shards.len()),
+        arrays: Vec::with_capacity(model.shards.len()),
         warnings: Vec::new(),
         seen: Vec::new(),
         entry: Entry::default(),
@@ -123,6 +131,9 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: reader.hashed == Some(true),
         headers: reader.headers,
         files: reader.files,
+        created: reader.created,
+        mtimes: reader.mtimes,
+        arrays: reader.arrays,
         warnings: reader.warnings,
         file,
     };
@@ -161,6 +172,36 @@ pub(super) fn lexed(result: Lexed, file: &Source) -> Result<(), SealError> {
             file: name(),
             what: format!("expected {expected} at byte {offset}"),
         }),
+    }
+}
+
+impl Seal {
+    /// Where a file's own metadata has its arrays is where the seal says they are.
+    pub(super) fn check_arrays(&self, model: &Model) -> Result<(), SealError> {
+        for (shard, sealed) in (0..).zip(&self.arrays) {
+            let Some(sealed) = sealed else { continue };
+            let found = arrays_of(model, shard);
+            if *sealed == found {
+                continue;
+            }
+            let differs = found.iter().zip(sealed).position(|(is, was)| is != was);
+            let at = differs.unwrap_or(found.len().min(sealed.len()));
+            let place = |list: &[(u64, u64)]| match list.get(at) {
+                Some((from, to)) => format!("from byte {from} to {to}"),
+                None => "not there".to_owned(),
+            };
+            let file = &model.shards[shard as usize].file;
+            return Err(SealError::Foreign {
+                file: self.path().display().to_string(),
+                what: format!(
+                    "array {at} of the metadata of {:?} is {}, sealed was {}",
+                    String::from_utf8_lossy(file),
+                    place(&found),
+                    place(sealed)
+                ),
+            });
+        }
+        Ok(())
     }
 }
 
@@ -242,6 +283,12 @@ impl Reader<'_> {
             b"chunk" => {
                 self.once("chunk");
                 self.chunk(lexer)
+            }
+            b"created" => {
+                self.once("created");
+                lexer.string(&mut self.scratch, 4096)?;
+                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
+                Ok(())
             }
             b"sources" => {
                 self.once("sources");
@@ -357,6 +404,10 @@ impl Reader<'_> {
             differs.map(|(what, is, was)| (what, is.to_string(), number(was)))
         };
         self.files.push(entry.sha256);
+        self.mtimes.push(String::from_utf8_lossy(&entry.mtime).into_owned());
+        let arrays: usize = self.arrays.iter().flatten().map(Vec::len).sum();
+        let more = entry.arrays.as_ref().map_or(0, Vec::len);
+        self.arrays.push(entry.arrays.clone().filter(|_| arrays + more <= ARRAYS));
         let mtime = timestamp(source.identity().mtime);
         if entry.size != Some(shard.len) {
             let was = entry.size.map_or("no size".to_owned(), |s| format!("{s} bytes"));
