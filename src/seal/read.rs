@@ -6,7 +6,7 @@ use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
 use super::hex::{from_hex, hex};
 use super::lexer::{LexError, Lexer};
 use super::target::begins_as_seal;
-use super::write::arrays_of;
+use super::write::{arrays_of, tensor_head};
 use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
@@ -540,14 +540,18 @@ impl Reader<'_> {
         let mut pieces = grid.pieces().filter(|p| matches!(p.part, Part::Tensor(_))).peekable();
         let mut index = 0u32;
         let read = lexer.array(|lexer| {
-            self.read_entry(lexer)?;
             // Tensor order is the order of pieces; empty tensors have none.
             let part = Part::Tensor(index);
             let piece = pieces.next_if(|p| p.part == part).or_else(|| {
                 let extent = self.model.tensors.get(index as usize)?.extent;
                 grid.pieces_from(extent.shard, extent.offset).next().filter(|p| p.part == part)
             });
-            self.tensor(&grid, index as usize, piece.as_ref());
+            let chunks = piece.as_ref().map_or(0, |piece| grid.chunks_of(piece));
+            let as_written = self.read_as_written(lexer, index as usize, table_len(chunks));
+            if !as_written {
+                self.read_entry(lexer)?;
+            }
+            self.tensor(&grid, index as usize, piece.as_ref(), as_written);
             index = index.saturating_add(1);
             Ok(())
         });
@@ -560,14 +564,29 @@ impl Reader<'_> {
         read
     }
 
-    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>) {
+    /// Reads the next entry if it is written as the one of this tensor would be.
+    fn read_as_written(&mut self, lexer: &mut Lexer<'_>, index: usize, table: u64) -> bool {
+        let (Some(tensor), Some(hashed), Some(shifts)) =
+            (self.model.tensors.get(index), self.hashed, &self.shifts)
+        else {
+            return false;
+        };
+        self.scratch.clear();
+        tensor_head(tensor, &mut self.scratch);
+        self.entry.read_as_written(lexer, &self.scratch, hashed, table, shifts)
+    }
+
+    /// Compares the entry with the tensor; what `as_written` has compared already, not again.
+    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>, as_written: bool) {
         let Some(tensor) = self.model.tensors.get(index) else {
             return;
         };
         let entry = &self.entry;
         let name = String::from_utf8_lossy(&tensor.name);
         let extent = tensor.extent;
-        let differs = if *entry.name() != *tensor.name {
+        let differs = if as_written {
+            None
+        } else if *entry.name() != *tensor.name {
             Some((
                 "name",
                 format!("{name:?}"),
