@@ -109,13 +109,9 @@ impl<'a> Writer<'a> {
     /// One region.
     pub(super) fn region(&mut self, piece: &Piece, sums: &Sums) -> io::Result<()> {
         self.element()?;
-        self.text(&format!(
-            "{{\"source\":{},\"kind\":\"{}\",\"offset\":{},\"nbytes\":{}",
-            piece.shard,
-            piece.part.kind(),
-            piece.offset,
-            piece.len,
-        ))?;
+        let mut head = Vec::new();
+        region_head(piece, &mut head);
+        self.bytes(&head)?;
         self.sums(sums)
     }
 
@@ -213,6 +209,15 @@ pub(super) fn tensor_head(tensor: &Tensor, out: &mut Vec<u8>) {
     }
     number(b"],\"offset\":", extent.offset, out);
     number(b",\"nbytes\":", extent.len, out);
+}
+
+/// The same for a region.
+pub(super) fn region_head(piece: &Piece, out: &mut Vec<u8>) {
+    number(b"{\"source\":", piece.shard.into(), out);
+    out.extend_from_slice(b",\"kind\":\"");
+    out.extend_from_slice(piece.part.kind().as_bytes());
+    number(b"\",\"offset\":", piece.offset, out);
+    number(b",\"nbytes\":", piece.len, out);
 }
 
 /// Decimal digits behind a text.
