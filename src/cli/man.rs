@@ -73,6 +73,12 @@ pub(crate) const TREE: &[(&str, &str)] = &[
         "Of GGUF sources: the whole model as one little-endian GGUF of version 3, split parts joined, set= applied.",
     ),
     ("source/FILE", "Each source file that holds tensors, whole and checked."),
+    (
+        "hf/",
+        "For a GGUF under map=hf: config.json, generation_config.json, tokenizer.json, tokenizer_config.json, \
+         special_tokens_map.json, chat templates and model.safetensors (of the type that dtype= says), as transformers and tokenizers \
+         load them. Made from the metadata at the first look-up; what cannot be made is absent, and model.json says why.",
+    ),
     ("source-names/SRC.bin", "Links from stored names to tensors/, when a map is in force."),
     ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),
     ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
@@ -84,6 +90,10 @@ const NAMES: &str = "In file names, /, %, control characters and invalid UTF-8 o
      hexadecimal digits; names that would pass 255 bytes end in ~ and a hash. The JSON holds the full name.";
 
 const MAPS: &[&str] = &[
+    "map=hf shows a GGUF under the names, and with the values, of the Hugging Face checkpoint: rows of q and k and of fused \
+     projections in their own order, experts one by one, norms without the 1 that was added, transposed matrices as they were. \
+     Rows move as whole blocks and keep their type; what is computed or cut across blocks is F32. The JSON of each tensor lists its \
+     transforms. A tensor whose values are not certain keeps its GGUF name; model.json warns of it, and of what converters dropped.",
     "A map file is JSON: {\"weightfs_map\": 1, \"unmapped\": \"keep\", \"pairs\": {...}, \"rules\": [...]}. A pair leads from a name to \
      its new name, to a list of names (cut along the first dimension, in order) or to null (not shown). A rule has \"from\" (a \
      template: {i}, {j} and {e} are numbers, {w} one segment, {rest} the end) or \"regex\" (the whole name), and \"to\", with \

@@ -225,7 +225,7 @@ fn damage_that_is_served_is_served_loudly() {
     let log = fs::read_to_string(log.unwrap().path()).unwrap();
     assert!(log.contains("error DAMAGED BYTES ARE SERVED (on_corruption=log): "), "{log}");
     let status = place.run(&["status", "mnt"]);
-    assert!(status.done().out.contains("1 mismatch, 2 retries"), "{status:?}");
+    assert!(status.done().out.contains("1 mismatch, 4 retries"), "{status:?}");
     place.run(&["umount", "mnt"]).done();
 }
 

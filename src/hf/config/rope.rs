@@ -52,6 +52,8 @@ pub(super) fn add(facts: &Facts<'_>, rope: Rope, object: &mut Object) -> Result<
     let base = facts.positive_real(BASE)?.unwrap_or(default_base);
     let head_dim = match object.get("head_dim").and_then(Json::as_u64) {
         Some(dim) => dim,
+        // Keys and values differ in length there, and neither bears on rotation.
+        None if rope == Rope::DeepSeek => facts.required(DIMENSIONS)?,
         None => facts.head_dim(false)?,
     };
     let turned = match facts.count(DIMENSIONS)?.filter(|&n| n > 0) {
