@@ -15,7 +15,9 @@ mod fold;
 mod grid;
 mod headers;
 mod lexer;
+mod merge;
 mod ordered;
+mod peek;
 mod place;
 mod read;
 mod sums;
@@ -27,8 +29,10 @@ mod write;
 pub use crate::bytes::hex::{crc_hex, from_hex, hex};
 pub use create::{Outcome, SealOptions, SealReport, create};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
+pub use merge::merge;
+pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find};
+pub use place::{beside, cache_home, cached, find, part_beside};
 pub use target::is_seal;
 pub use verify::{
     Bad, Verified, VerifyOptions, VerifyReport, sha256_file, verify, verify_against,
@@ -106,6 +110,14 @@ pub enum SealError {
     /// The bytes are not what is written down about them elsewhere.
     #[error("{0}")]
     Contradicted(Box<Contradiction>),
+    /// Parts that cannot be merged.
+    #[error("{file}: {what}")]
+    Parts {
+        /// A part.
+        file: String,
+        /// Why not, with the other part or the file.
+        what: String,
+    },
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
     ChunkSize(u64),
@@ -177,9 +189,13 @@ pub struct Seal {
     headers: Vec<Option<[u8; 32]>>,
     /// SHA-256 of each whole source file, by shard.
     files: Vec<Option<[u8; 32]>>,
-    warnings: Vec<String>,
-    /// When it was made, as it says.
+    /// When it was made, in its own words.
     created: String,
+    /// The modification time of each source file then.
+    mtimes: Vec<String>,
+    /// For each file, begin and end of the long arrays of its metadata, where it says so.
+    arrays: Vec<Option<Vec<(u64, u64)>>>,
+    warnings: Vec<String>,
 }
 
 impl Seal {

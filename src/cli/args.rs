@@ -172,6 +172,14 @@ pub(crate) struct NameArgs {
 pub(crate) struct SealArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
+    /// Seal each FILE by itself, one file of a set, as a part: FILE.weightfs-part.json. The
+    /// other files need not be there
+    #[arg(long)]
+    pub(crate) part: bool,
+    /// Make one seal from parts, one per file of the model, without reading the files again.
+    /// The model is found beside the first part, or is named as well
+    #[arg(long, conflicts_with_all = ["part", "chunk_size", "no_sha256"])]
+    pub(crate) merge: bool,
     /// Bytes per checksum, a power of two from 4KiB to 16MiB (64KiB if not given)
     #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
     pub(crate) chunk_size: Option<u32>,

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weightfs::format::gguf::Known;
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::fs::Hf;
 use weightfs::hf::{self, meta::Meta};
@@ -72,6 +73,8 @@ pub(crate) enum Cure {
     ForceOrNone,
     /// Name another one, or mount without.
     OtherOrNone,
+    /// Make the part anew.
+    Part,
 }
 
 impl Opened {
@@ -145,10 +148,7 @@ fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
-    let mut loaded = load(path, options.io)?;
-    for setting in &options.set {
-        override_key(&mut loaded.model, setting)?;
-    }
+    let mut loaded = load_known(path, options.io, &options.seal)?;
     let mut warnings = Vec::new();
     if options.on_corruption == OnCorruption::Log {
         warnings.push(SERVES_DAMAGE.into());
@@ -182,6 +182,10 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         }
         exit::say(&wrong.to_string());
         warnings.push(wrong.to_string().replace('\n', ";"));
+    }
+    // Behind the seal, which speaks of the files as they are.
+    for setting in &options.set {
+        override_key(&mut loaded.model, setting)?;
     }
     let Loaded { model, sources, entry } = loaded;
     let model = Arc::new(model);
@@ -276,6 +280,25 @@ pub(crate) fn load(model: &Path, io: IoMode) -> Result<Loaded> {
     Ok(load::open(model, io)?)
 }
 
+/// Opens the files of a model, with the help of the seal that is going to be used: it knows
+/// where long arrays end.
+fn load_known(model: &Path, io: IoMode, choice: &SealChoice) -> Result<Loaded> {
+    let recall = |entry: &Path| {
+        let seal = match choice {
+            SealChoice::None => None,
+            SealChoice::File(path) => Some(path.clone()),
+            SealChoice::Auto | SealChoice::Require => seal::find(entry),
+        };
+        // What is wrong with a seal is said when it is loaded.
+        let files = seal.and_then(|seal| seal::peek(&seal).ok()).unwrap_or_default();
+        let known = |file: seal::Peeked| {
+            (file.name, Known { tensor_infos: file.tensor_infos, arrays: file.arrays })
+        };
+        files.into_iter().map(known).collect()
+    };
+    Ok(load::open_known(model, io, &recall)?)
+}
+
 /// The seal that is to be used, or none where that is allowed.
 fn choose_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Option<PathBuf>> {
     match choice {
@@ -324,6 +347,10 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
     let cure = match cure {
         Cure::Force => anew.to_owned(),
         Cure::ForceOrNone => format!("{anew}\n{none}"),
+        Cure::Part => {
+            "if the file is as it should be, make the part anew: weightfs seal --part --force FILE"
+                .to_owned()
+        }
         Cure::OtherOrNone => format!("it was named by -o seal=FILE\n{none}"),
     };
     Failure::with(Exit::Seal, format!("{file}: {what}\n{cure}"))
