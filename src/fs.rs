@@ -152,8 +152,8 @@ pub struct WeightFs {
     metadata: OnceLock<Arc<Text>>,
     /// One slot per metadata key, filled when its size is first asked for.
     values: Box<[OnceLock<Arc<Text>>]>,
-    /// `SHA256SUMS` and `tensors.sfv`.
-    sums: [OnceLock<Arc<Text>>; 2],
+    /// `SHA256SUMS`, `tensors.sfv` and `provenance.yaml`.
+    sums: [OnceLock<Arc<Text>>; sums::Kind::COUNT],
     /// `model.safetensors`, stored, in each dtype and in `hf/`.
     whole: [OnceLock<Arc<Whole>>; Choice::COUNT],
     /// `model.gguf`.
@@ -241,6 +241,9 @@ impl WeightFs {
             Node::Doc(Doc::Metadata) => self.metadata.get().is_some(),
             Node::Doc(Doc::Sha256Sums) => self.sums[sums::Kind::Sha256 as usize].get().is_some(),
             Node::Doc(Doc::Sfv) => self.sums[sums::Kind::Sfv as usize].get().is_some(),
+            Node::Doc(Doc::Provenance) => {
+                self.sums[sums::Kind::Provenance as usize].get().is_some()
+            }
             Node::Meta(i) => {
                 let i = i as usize;
                 matches!(self.parts.model.metadata[i].value, Value::Str(_))
@@ -326,7 +329,7 @@ impl WeightFs {
         let shard = match node {
             Node::Tensor(_, _, View::Json)
             | Node::Live(_)
-            | Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv) => {
+            | Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv | Doc::Provenance) => {
                 return None;
             }
             // Metadata lies in the first file.
@@ -456,6 +459,7 @@ impl WeightFs {
             }
             Node::Doc(Doc::Sha256Sums) => self.sums(sums::Kind::Sha256)?,
             Node::Doc(Doc::Sfv) => self.sums(sums::Kind::Sfv)?,
+            Node::Doc(Doc::Provenance) => self.sums(sums::Kind::Provenance)?,
             Node::Meta(i) => self.value(i)?,
             Node::Source(i) => {
                 let len = model.shards[i as usize].len;
@@ -557,7 +561,7 @@ impl WeightFs {
         })
     }
 
-    /// `SHA256SUMS` or `tensors.sfv`.
+    /// `SHA256SUMS`, `tensors.sfv` or `provenance.yaml`.
     fn sums(&self, kind: sums::Kind) -> Result<Content<'_>, FsError> {
         let text = once(&self.sums[kind as usize], || {
             let mut builder = Builder::new(&self.parts.model, &self.parts.store);

@@ -15,13 +15,14 @@ mod status;
 mod table;
 mod tofu;
 
-pub use crate::seal::{Part, hex};
+pub use crate::seal::{Checksum, Part, hex};
 pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
-use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
+use crate::seal::{DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
 use crate::source::{Source, SourceError};
+use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
 use status::{Counters, count};
@@ -212,6 +213,8 @@ pub struct Store {
     sources: Vec<Source>,
     basis: Basis,
     options: StoreOptions,
+    /// What is written down elsewhere about the files.
+    anchors: Vec<Told>,
     counters: Counters,
     damage: Damage,
     breakers: Breakers,
@@ -275,7 +278,22 @@ impl Store {
             sources,
             basis,
             options,
+            anchors: Vec::new(),
         }
+    }
+
+    /// Compares what was sealed with `anchors`, and keeps what came of it. Whether one that
+    /// disagrees is borne is for the caller to decide.
+    pub fn with_anchors(mut self, anchors: &[Anchor]) -> Store {
+        let known = self.seal().map(|seal| seal as &dyn Known);
+        let told = |anchor| Told::new(anchor, known.and_then(|known| agreement(anchor, known)));
+        self.anchors = anchors.iter().map(told).collect();
+        self
+    }
+
+    /// What is written down elsewhere about the files, in their order.
+    pub fn anchors(&self) -> &[Told] {
+        &self.anchors
     }
 
     /// The model whose bytes these are.
@@ -315,10 +333,21 @@ impl Store {
     pub fn trust(&self) -> Trust {
         match self.seal() {
             Some(_) if self.options.seal_given_on_command_line => Trust::Pinned,
+            Some(_) if self.is_of_store() => Trust::Store,
             Some(_) => Trust::Sidecar,
             None if self.options.verify == Verify::Off => Trust::None,
             None => Trust::Tofu,
         }
+    }
+
+    /// Whether every file was sealed with the SHA-256 that its content-addressed name says.
+    fn is_of_store(&self) -> bool {
+        let named = |shard| {
+            let mut anchors = self.anchors.iter().filter(|anchor| anchor.shard == shard);
+            anchors.any(|anchor| anchor.kind.is_store() && anchor.agrees == Some(true))
+        };
+        let disagrees = self.anchors.iter().any(|anchor| anchor.agrees == Some(false));
+        !self.sources.is_empty() && !disagrees && (0..self.sources.len()).all(named)
     }
 
     /// Checksums of a stored tensor, from the seal.

@@ -42,8 +42,10 @@ pub(crate) enum Command {
     Cat(CatArgs),
     /// Compute the checksums of every byte and write them beside the model
     Seal(SealArgs),
-    /// Check every byte against the seal or a given digest
+    /// Check every byte against the seal, a store's digest or a given one
     Verify(VerifyArgs),
+    /// Report where the model comes from, and the checksums of its files and tensors
+    Provenance(ProvenanceArgs),
     /// Show stored names and the names they are mounted under
     Map(MapArgs),
     /// Show what a mounted daemon does and has met
@@ -196,7 +198,8 @@ pub(crate) struct SealArgs {
 pub(crate) struct VerifyArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
-    /// Compare with the digests in FILE (lines of sha256sum)
+    /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance report,
+    /// a model signature's digests, or a seal
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]
     pub(crate) against: Option<PathBuf>,
     /// Compare with the SHA-256 of the file, 64 hex digits
@@ -205,6 +208,30 @@ pub(crate) struct VerifyArgs {
     /// Print one JSON document; result is good, damaged, unsealed, seal (at fault) or failed
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProvenanceArgs {
+    #[arg(value_name = "MODEL", help = MODEL)]
+    pub(crate) model: PathBuf,
+    /// The form of the report
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = ReportForm::Yaml, hide_possible_values = false)]
+    pub(crate) format: ReportForm,
+}
+
+/// What `provenance --format` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    /// The report, provenance.yaml of the mount
+    Yaml,
+    /// The same report as one JSON document
+    Json,
+    /// Lines that sha256sum -c takes, one per file of the model
+    Sha256sum,
+    /// Names and CRC32 of the files in the mount's tensors/
+    Sfv,
+    /// SHA-256 of each tensor as llama.cpp's gguf-hash prints them (reads all tensors)
+    GgufHash,
 }
 
 #[derive(Args, Debug)]

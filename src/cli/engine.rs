@@ -23,6 +23,7 @@ use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
 use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
+use weightfs::trust::{self, Anchor, Contradiction};
 use weightfs::view::document::Facts;
 use weightfs::view::{self, Stock};
 
@@ -173,6 +174,15 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         }
         None => {}
     }
+    let found = trust::find(&loaded.model, &loaded.sources);
+    warnings.extend(found.warnings);
+    if let Some(wrong) = disagreement(&loaded, &found.anchors, seal.as_ref()) {
+        if bad_seal == BadSeal::Refuses {
+            return Err(distrust(&wrong));
+        }
+        exit::say(&wrong.to_string());
+        warnings.push(wrong.to_string().replace('\n', ";"));
+    }
     // Behind the seal, which speaks of the files as they are.
     for setting in &options.set {
         override_key(&mut loaded.model, setting)?;
@@ -184,7 +194,8 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         on_corruption: options.on_corruption,
         seal_given_on_command_line: matches!(options.seal, SealChoice::File(_)),
     };
-    let store = Store::new(Arc::clone(&model), sources, seal, store_options);
+    let store =
+        Store::new(Arc::clone(&model), sources, seal, store_options).with_anchors(&found.anchors);
     if let Some(cache) = seal::cache_home() {
         store.load_tofu(&cache.join("tofu"));
     }
@@ -217,6 +228,32 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         hf,
         likeness,
     })
+}
+
+/// Two sources that are trusted and disagree, if there are any: two anchors, or the seal that
+/// is in use and an anchor.
+pub(crate) fn disagreement(
+    loaded: &Loaded,
+    anchors: &[Anchor],
+    seal: Option<&Seal>,
+) -> Option<Contradiction> {
+    trust::contradiction(anchors, &loaded.model).or_else(|| {
+        let seal = seal?;
+        let known_as = format!("in the seal {}", seal.path().display());
+        trust::contradicted(anchors, &loaded.model, seal, &known_as)
+    })
+}
+
+/// Two sources that disagree: it is not for us to choose.
+pub(crate) fn distrust(wrong: &Contradiction) -> anyhow::Error {
+    let sealed = wrong.said[1].source.starts_with("in the seal");
+    let cure = match sealed {
+        true => {
+            "if the file is as it should be, correct the other; a seal that is wrong is left out by -o seal=none"
+        }
+        false => "one of them must be wrong: correct it, or remove it",
+    };
+    Failure::with(Exit::Seal, format!("{wrong}\n{cure}"))
 }
 
 /// What `hf/` holds: there is one for a GGUF under `map=hf`.
@@ -290,6 +327,12 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
         }
         SealError::Io { file, op, source } => {
             return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
+        }
+        SealError::Contradicted(wrong) => {
+            let text = format!(
+                "{wrong}\nnothing was sealed, and --force does not change that: fetch the file again, or remove what is wrong"
+            );
+            return Failure::with(Exit::Seal, text);
         }
         SealError::NotASeal { file, what } => {
             let text = format!(

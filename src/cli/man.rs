@@ -82,6 +82,10 @@ pub(crate) const TREE: &[(&str, &str)] = &[
     ("source-names/SRC.bin", "Links from stored names to tensors/, when a map is in force."),
     ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),
     ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
+    (
+        "provenance.yaml",
+        "When sealed: where the files come from, their SHA-256 and that of each tensor, and what else says so.",
+    ),
     (".weightfs/status.json", "What the daemon does and has met, live."),
     (".weightfs/metrics", "The same counters as text that Prometheus reads."),
 ];
@@ -127,6 +131,42 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
+const ANCHORS: &[&str] = &[
+    "What is written down elsewhere about the bytes of a model is looked for in the names of its files and beside them, and \
+     compared with the seal: the trust of a seal is store when every file is sealed with the SHA-256 that its store's name for it \
+     says, else sidecar, and pinned when it was named by seal=FILE. An unsealed model is tofu: nothing was compared. \
+     Two sources that disagree refuse the mount, verify and seal (5); -o seal=none leaves out the seal. seal writes nothing when the \
+     bytes are not what an anchor says, whatever --force is. verify without a seal compares with the anchors, and on damage \
+     prints the byte ranges to fetch again. Lists are read up to 128 MiB and never through links that lead out of \
+     the model's directory.",
+];
+
+const ANCHOR_KINDS: &[(&str, &str)] = &[
+    (
+        "hf-blob",
+        "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs.",
+    ),
+    ("ollama-blob", "The name sha256-HEX of a blob in Ollama's store."),
+    (
+        "hf-local",
+        ".cache/huggingface/download/FILE.metadata, where the file was not written to after it.",
+    ),
+    (
+        "sha256sums",
+        "SHA256SUMS, sha256sums.txt, sha256sum.txt, CHECKSUMS, checksums.txt, FILE.sha256, FILE.sha256sum and the like, as \
+         sha256sum writes them or in the BSD form.",
+    ),
+    (
+        "gguf-hash",
+        "FILE.manifest or model.manifest with the lines of llama.cpp's gguf-hash: SHA-256 of tensors. Its last line is of all \
+         tensors without the header, not of the file.",
+    ),
+    (
+        "model-signing",
+        "model.sig, FILE.sig or another *.sig: the digests in an OpenSSF model signature. The signature is not verified.",
+    ),
+];
+
 const ERRORS: &[(&str, &str)] = &[
     (
         "EIO",
@@ -158,6 +198,14 @@ const EXAMPLES: &[(&str, &str)] = &[
         "Seal it, so that every read is checked against what it was today.",
     ),
     ("weightfs verify gemma.gguf", "Check all of it now."),
+    (
+        "weightfs verify gemma.gguf --against SHA256SUMS",
+        "Check it against a list of digests from elsewhere.",
+    ),
+    (
+        "weightfs provenance gemma.gguf > gemma.yaml",
+        "A report of what it is, which verify --against takes again.",
+    ),
     ("weightfs cat gemma.gguf token_embd.weight | sha256sum", "One tensor without mounting."),
     ("cat /mnt/g/metadata/tokenizer.chat_template", "The chat template, byte for byte."),
     (
@@ -214,6 +262,9 @@ fn render(out: &mut impl Write) -> io::Result<()> {
         tagged(out, &exit.code().to_string(), meaning)?;
     }
     paragraphs(out, &["Of several models, the first of 1, 5, 3, 4 that occurred."])?;
+    section(out, "ANCHORS")?;
+    paragraphs(out, ANCHORS)?;
+    list(out, ANCHOR_KINDS)?;
     section(out, "ERRORS")?;
     list(out, ERRORS)?;
     section(out, "ENVIRONMENT")?;

@@ -15,6 +15,7 @@ use std::path::Path;
 use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
 use weightfs::source::IoMode;
+use weightfs::trust::{self, Anchor};
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     if args.output.is_some() && args.models.len() > 1 && !args.merge {
@@ -22,8 +23,9 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     }
     let mut out = Out::new();
     if args.merge {
-        let (model, loaded, report) = merge::run(args)?;
-        conclude(args, &loaded, &report, &model, &mut out)?;
+        let merged = merge::run(args)?;
+        let (loaded, report) = (&merged.loaded, &merged.report);
+        conclude(args, loaded, report, &merged.model, &merged.anchors, &mut out)?;
         out.flush()?;
         return Ok(Exit::Done);
     }
@@ -40,6 +42,7 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
         true => load::open_part(model, IoMode::Auto)?,
         false => engine::load(model, IoMode::Auto)?,
     };
+    let anchors = anchors(&loaded)?;
     let defaults = SealOptions::default();
     let options = SealOptions {
         chunk_bytes: args.chunk_size.map_or(defaults.chunk_bytes, u64::from),
@@ -47,14 +50,27 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
         force: args.force,
         output: args.output.clone(),
         part: args.part,
+        anchors,
     };
     let report = {
         let bar = Progress::new(model, bytes_of(&loaded));
         seal::create(&loaded.model, &loaded.sources, &loaded.entry, &options, &|done| bar.set(done))
             .map_err(|error| engine::seal_error(error, cure(args)))?
     };
-    conclude(args, &loaded, &report, model, out)?;
+    conclude(args, &loaded, &report, model, &options.anchors, out)?;
     Ok(Exit::Done)
+}
+
+/// What is written down elsewhere about the files, once it does not contradict itself.
+fn anchors(loaded: &Loaded) -> Result<Vec<Anchor>> {
+    let found = trust::find(&loaded.model, &loaded.sources);
+    for warning in &found.warnings {
+        exit::say(warning);
+    }
+    match trust::contradiction(&found.anchors, &loaded.model) {
+        Some(wrong) => Err(engine::distrust(&wrong)),
+        None => Ok(found.anchors),
+    }
 }
 
 /// What to do about a seal that is there and does not fit.
@@ -68,10 +84,11 @@ fn conclude(
     loaded: &Loaded,
     report: &SealReport,
     model: &Path,
+    anchors: &[Anchor],
     out: &mut Out,
 ) -> Result<()> {
     if report.outcome == Outcome::Kept {
-        check_kept(loaded, report, model, cure(args))?;
+        check_kept(loaded, report, model, anchors, cure(args))?;
     }
     say(loaded, report, model, out)?;
     if report.outcome == Outcome::Kept && !args.merge {
@@ -106,9 +123,16 @@ pub(super) fn bytes_of(loaded: &Loaded) -> u64 {
 }
 
 /// A seal that was there is left alone only if it fits, and it fits when every byte does.
-fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path, cure: Cure) -> Result<()> {
+fn check_kept(
+    loaded: &Loaded,
+    report: &SealReport,
+    model: &Path,
+    anchors: &[Anchor],
+    cure: Cure,
+) -> Result<()> {
     let bar = Progress::new(model, bytes_of(loaded));
     let typed = model;
+    let whole = loaded;
     let (model, sources) = (&loaded.model, &loaded.sources);
     let at_fault = |error| engine::seal_error(error, cure);
     let kept = Seal::load(&report.path, model, sources).map_err(at_fault)?;
@@ -116,7 +140,10 @@ fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path, cure: Cure) ->
         seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
             .map_err(at_fault)?;
     if found.is_good() {
-        return Ok(());
+        return match engine::disagreement(whole, anchors, Some(&kept)) {
+            Some(wrong) => Err(engine::distrust(&wrong)),
+            None => Ok(()),
+        };
     }
     let n = found.bad.len() as u64 + found.more;
     Err(Failure::with(

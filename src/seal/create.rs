@@ -13,6 +13,7 @@ use super::write::{Times, Writer};
 use super::{Seal, SealError, table_len};
 use crate::model::Model;
 use crate::source::Source;
+use crate::trust::{self, Anchor, Known};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,9 @@ pub struct SealOptions {
     /// Whether it is a part, of one file of a set: it lies beside that file under a name of
     /// its own, never in the cache.
     pub part: bool,
+    /// What is written down elsewhere about the bytes: if they contradict it, nothing is
+    /// sealed, and if they do not, the seal records it.
+    pub anchors: Vec<Anchor>,
 }
 
 impl Default for SealOptions {
@@ -42,6 +46,7 @@ impl Default for SealOptions {
             force: false,
             output: None,
             part: false,
+            anchors: Vec::new(),
         }
     }
 }
@@ -113,14 +118,18 @@ pub(super) fn create_in(
         source.check_unchanged()?;
     }
     let times = Times::now(sources);
-    let mut writer = Writer::begin(draft.file(), model, &times, &grid, options.sha256)
+    let (with_sha, anchors) = (options.sha256, &*options.anchors);
+    let mut writer = Writer::begin(draft.file(), model, &times, &grid, with_sha, anchors)
         .map_err(|e| fail("write", e))?;
-    let maker = Maker::new(model, sources, &grid, options.sha256);
+    let maker = Maker::new(model, sources, &grid, with_sha, anchors);
     maker.run(&mut writer, &path, progress)?;
     let compared = maker.compared.into_inner();
     let files = maker.whole.into_results().collect::<Result<Vec<_>, _>>()?;
     for source in sources {
         source.check_unchanged()?;
+    }
+    if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_READ) {
+        return Err(SealError::Contradicted(wrong));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     // A long time has passed: something else may lie there now.
@@ -134,6 +143,26 @@ pub(super) fn create_in(
         compared,
         files,
     })
+}
+
+/// Who says what is compared with the anchors.
+pub(super) const AS_READ: &str = "of the bytes that are there";
+
+/// The digests of whole files, for a comparison with anchors.
+pub(super) struct Files<'a>(pub(super) &'a [Option<[u8; 32]>]);
+
+impl Known for Files<'_> {
+    fn file_sha256(&self, shard: usize) -> Option<[u8; 32]> {
+        self.0.get(shard).copied().flatten()
+    }
+
+    fn tensor_sha256(&self, _: usize) -> Option<[u8; 32]> {
+        None
+    }
+
+    fn tensor_crc32(&self, _: usize) -> Option<u32> {
+        None
+    }
 }
 
 /// The seal that is there, if it fits.
@@ -244,6 +273,7 @@ struct Maker<'a> {
     sources: &'a [Source],
     grid: &'a Grid,
     with_sha: bool,
+    anchors: &'a [Anchor],
     /// Bytes summed in pieces.
     summed: AtomicU64,
     whole: Whole<'a>,
@@ -253,13 +283,20 @@ struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn new(model: &'a Model, sources: &'a [Source], grid: &'a Grid, with_sha: bool) -> Maker<'a> {
+    fn new(
+        model: &'a Model,
+        sources: &'a [Source],
+        grid: &'a Grid,
+        with_sha: bool,
+        anchors: &'a [Anchor],
+    ) -> Maker<'a> {
         let each = SAMPLE.min(grid.chunks() / SAMPLE_LEAST).max(1);
         Maker {
             model,
             sources,
             grid,
             with_sha,
+            anchors,
             summed: AtomicU64::new(0),
             whole: Whole::new(sources, with_sha),
             sample: (each, RandomState::new().hash_one(0) % each),
@@ -319,7 +356,14 @@ impl<'a> Maker<'a> {
                 Some(piece) => Ok((index, self.sum(&piece, self.with_sha, true)?)),
                 None => Ok((index, Sums::of_nothing(self.with_sha))),
             },
-            |(index, sums)| writer.tensor(&self.model.tensors[index as usize], &sums).map_err(fail),
+            |(index, sums)| {
+                let (anchors, model) = (self.anchors, self.model);
+                let (sha256, crc32) = (sums.sha256, sums.crc32);
+                match trust::contradicted_tensor(anchors, model, index, sha256, crc32, AS_READ) {
+                    Some(wrong) => Err(SealError::Contradicted(wrong)),
+                    None => writer.tensor(&model.tensors[index as usize], &sums).map_err(fail),
+                }
+            },
             || self.tick(progress),
         )
     }

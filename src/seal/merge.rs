@@ -4,7 +4,7 @@
 //! file's header when it was loaded. The text is that of sealing all files in one run, but for
 //! `created`, which is that of the newest part: merging the same parts gives the same bytes.
 
-use super::create::{Outcome, Places, SealOptions, SealReport, keep};
+use super::create::{Files, Outcome, Places, SealOptions, SealReport, keep};
 use super::grid::{Grid, Part, Piece};
 use super::place::cache_home;
 use super::sums::Sums;
@@ -13,11 +13,15 @@ use super::write::{Times, Writer};
 use super::{Seal, SealError};
 use crate::model::Model;
 use crate::source::Source;
+use crate::trust;
 use crc32fast::Hasher;
 use std::path::Path;
 
+/// Who says what is compared with the anchors.
+const AS_SEALED: &str = "in the parts";
+
 /// Writes the seal of `model` from one part per file, in the order of `model.shards`. Of the
-/// options only `force` and `output` count: the rest is as the parts are.
+/// options only `force`, `output` and `anchors` count: the rest is as the parts are.
 pub fn merge(
     parts: &[Seal],
     model: &Model,
@@ -39,8 +43,8 @@ pub fn merge(
         mtimes: parts.iter().map(|part| part.mtimes.concat()).collect(),
     };
     let hashed = first.hashed;
-    let mut writer =
-        Writer::begin(draft.file(), model, &times, &grid, hashed).map_err(|e| fail("write", e))?;
+    let mut writer = Writer::begin(draft.file(), model, &times, &grid, hashed, &options.anchors)
+        .map_err(|e| fail("write", e))?;
     let is_tensor = |piece: &&(Piece, Piece)| matches!(piece.0.part, Part::Tensor(_));
     for (whole, piece) in pieces.iter().filter(|piece| !is_tensor(piece)) {
         let part = &parts[whole.shard as usize];
@@ -64,9 +68,18 @@ pub fn merge(
             }
             None => Sums::of_nothing(hashed),
         };
+        let (sha256, crc32) = (sums.sha256, sums.crc32);
+        let anchors = &options.anchors;
+        let wrong = trust::contradicted_tensor(anchors, model, number, sha256, crc32, AS_SEALED);
+        if let Some(wrong) = wrong {
+            return Err(SealError::Contradicted(wrong));
+        }
         writer.tensor(tensor, &sums).map_err(|e| fail("write", e))?;
     }
     let files: Vec<_> = parts.iter().map(|part| part.source_sha256(0)).collect();
+    if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_SEALED) {
+        return Err(SealError::Contradicted(wrong));
+    }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     for source in sources {
         source.check_unchanged()?;

@@ -250,15 +250,15 @@ impl Reader<'_> {
 
     fn body(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
         lexer.object(|lexer, key| match key {
+            b"created" => {
+                self.once("created");
+                lexer.string(&mut self.scratch, 64)?;
+                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
+                Ok(())
+            }
             b"chunk" => {
                 self.once("chunk");
                 self.chunk(lexer)
-            }
-            b"created" => {
-                self.once("created");
-                lexer.string(&mut self.scratch, 4096)?;
-                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
-                Ok(())
             }
             b"sources" => {
                 self.once("sources");

@@ -10,6 +10,7 @@ use super::hex::{crc_hex, hex};
 use super::sums::Sums;
 use crate::model::{Array, Model, Tensor, Value, ValueType};
 use crate::source::{Source, timestamp};
+use crate::trust::{Anchor, Sum};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -58,6 +59,7 @@ impl<'a> Writer<'a> {
         times: &Times,
         grid: &Grid,
         with_sha: bool,
+        anchors: &[Anchor],
     ) -> io::Result<Writer<'a>> {
         let out = BufWriter::with_capacity(1 << 18, file);
         let mut w =
@@ -99,6 +101,11 @@ impl<'a> Writer<'a> {
                 w.file_sums.push(w.at);
                 w.text(BLANK)?;
                 w.text("\"")?;
+            }
+            let ours = anchors.iter().filter(|anchor| anchor.shard == number as usize);
+            let ours: Vec<_> = ours.map(|anchor| recorded(anchor, with_sha)).collect();
+            if !ours.is_empty() {
+                w.text(&format!(",\"anchors\":{}", json!(ours)))?;
             }
             w.text("}")?;
         }
@@ -255,6 +262,20 @@ pub(super) fn arrays_of(model: &Model, shard: u32) -> Vec<(u64, u64)> {
         .collect();
     arrays.sort_unstable();
     arrays
+}
+
+/// What is kept of an anchor. One that does not agree keeps the seal from being finished.
+fn recorded(anchor: &Anchor, with_sha: bool) -> serde_json::Value {
+    let claim = &anchor.claim;
+    let compared = with_sha && claim.sha256.is_some()
+        || claim.tensors.iter().any(|(_, sum)| with_sha || matches!(sum, Sum::Crc32(_)));
+    json!({
+        "kind": anchor.kind.name(),
+        "sha256": claim.sha256.map(|sha256| hex(&sha256)),
+        "repo": anchor.repo,
+        "commit": anchor.commit,
+        "agrees": compared.then_some(true),
+    })
 }
 
 /// `"name":...`, with the exact bytes as well when they are not UTF-8.

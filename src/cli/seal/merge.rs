@@ -13,6 +13,7 @@ use weightfs::load::{self, Loaded};
 use weightfs::model::Shard;
 use weightfs::seal::{self, Seal, SealOptions, SealReport};
 use weightfs::source::IoMode;
+use weightfs::trust::Anchor;
 
 /// Missing files that are named.
 const NAMED: usize = 8;
@@ -23,8 +24,17 @@ struct Given<'a> {
     model: Option<&'a Path>,
 }
 
-/// Merges the parts; the model as it was named or found, and what came of it.
-pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport)> {
+/// What came of it.
+pub(super) struct Merged {
+    /// The model as it was named or found.
+    pub(super) model: PathBuf,
+    pub(super) loaded: Loaded,
+    pub(super) report: SealReport,
+    pub(super) anchors: Vec<Anchor>,
+}
+
+/// Merges the parts.
+pub(super) fn run(args: &SealArgs) -> Result<Merged> {
     let given = sort_out(&args.models)?;
     let model = match (given.model, given.parts.first()) {
         (Some(model), _) => model.to_path_buf(),
@@ -46,7 +56,7 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport)> {
         SealOptions { force: args.force, output: args.output.clone(), ..SealOptions::default() };
     let report = seal::merge(&parts, &loaded.model, &loaded.sources, &loaded.entry, &options)
         .map_err(|error| engine::seal_error(error, Cure::Force))?;
-    Ok((model, loaded, report))
+    Ok(Merged { model, loaded, report, anchors: options.anchors })
 }
 
 /// Tells parts from the model by what they are: a part reads as a seal of one file.
