@@ -259,10 +259,7 @@ mod tests {
             let table = good.len() - 14..good.len() - 2;
             for at in (0..good.len()).filter(|at| !table.contains(at)) {
                 let mut bad = good.clone();
-                bad[at] = match bad[at] {
-                    digit @ (b'0' | b'f' | b'a') if at > HEAD.len() => digit ^ 0x10 ^ 0x40,
-                    other => other ^ 1,
-                };
+                bad[at] = b'~';
                 assert_eq!(taken(&bad, hashed).0, 0, "byte {at}");
             }
             for cut in 0..good.len() - 1 {
