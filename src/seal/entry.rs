@@ -225,6 +225,7 @@ mod tests {
     }
 
     /// How much was taken and what it said.
+    #[allow(clippy::ptr_arg, reason = "a vector can be read from, a slice cannot")]
     fn taken(text: &Vec<u8>, hashed: bool) -> (u64, Entry) {
         let mut lexer = Lexer::new(text);
         // The buffer is filled by a look.
