@@ -107,6 +107,9 @@ pub enum SealError {
         /// Checksum of the bytes that the page cache gives.
         cache: String,
     },
+    /// The bytes are not what is written down about them elsewhere.
+    #[error("{0}")]
+    Contradicted(Box<Contradiction>),
     /// Parts that cannot be merged.
     #[error("{file}: {what}")]
     Parts {
@@ -115,9 +118,6 @@ pub enum SealError {
         /// Why not, with the other part or the file.
         what: String,
     },
-    /// The bytes are not what is written down about them elsewhere.
-    #[error("{0}")]
-    Contradicted(Contradiction),
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
     ChunkSize(u64),

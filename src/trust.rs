@@ -19,6 +19,7 @@ mod repair;
 mod report;
 mod small;
 mod store_name;
+mod xxh64;
 
 pub use compare::{CompareReport, Mismatch, UNREADABLE, compare, work};
 pub use find::{find, unopened};
@@ -49,8 +50,6 @@ pub enum Kind {
     ModelSigning,
     /// A provenance report of this program.
     Provenance,
-    /// A digest that was given on the command line.
-    Given,
 }
 
 impl Kind {
@@ -65,7 +64,6 @@ impl Kind {
             Kind::GgufHash => "gguf-hash",
             Kind::ModelSigning => "model-signing",
             Kind::Provenance => "provenance",
-            Kind::Given => "command-line",
         }
     }
 
@@ -76,11 +74,13 @@ impl Kind {
     }
 }
 
-/// A checksum of a tensor's bytes.
+/// A checksum of a tensor's bytes, or of a file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
     /// SHA-256.
     Sha256([u8; 32]),
+    /// XXH64 with seed 0.
+    Xxh64(u64),
     /// CRC32 (IEEE).
     Crc32(u32),
 }
@@ -90,6 +90,7 @@ impl Sum {
     pub fn digits(&self) -> String {
         match self {
             Sum::Sha256(sha) => hex(sha),
+            Sum::Xxh64(sum) => format!("{sum:016x}"),
             Sum::Crc32(crc) => crc_hex(*crc),
         }
     }
@@ -98,7 +99,17 @@ impl Sum {
     pub const fn name(&self) -> &'static str {
         match self {
             Sum::Sha256(_) => "SHA-256",
+            Sum::Xxh64(_) => "XXH64",
             Sum::Crc32(_) => "CRC32",
+        }
+    }
+
+    /// Less for what says more.
+    const fn rank(&self) -> u8 {
+        match self {
+            Sum::Sha256(_) => 0,
+            Sum::Xxh64(_) => 1,
+            Sum::Crc32(_) => 2,
         }
     }
 }
@@ -119,6 +130,8 @@ pub struct Range {
 pub struct Claim {
     /// SHA-256 of the whole file.
     pub sha256: Option<[u8; 32]>,
+    /// CRC32 of the whole file.
+    pub crc32: Option<u32>,
     /// SHA-256 of its tensors' bytes, one after the other, without header and padding.
     pub payload: Option<[u8; 32]>,
     /// Of parts of it, in order of their first bytes.
@@ -131,6 +144,7 @@ impl Claim {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         self.sha256.is_none()
+            && self.crc32.is_none()
             && self.payload.is_none()
             && self.ranges.is_empty()
             && self.tensors.is_empty()
@@ -206,7 +220,6 @@ impl Anchor {
         let path = self.origin.display();
         match self.kind {
             Kind::HfBlob | Kind::OllamaBlob => format!("by the name of the blob {path}"),
-            Kind::Given => "on the command line".to_owned(),
             _ => format!("in {path}"),
         }
     }
@@ -241,6 +254,7 @@ pub fn agreement(anchor: &Anchor, known: &dyn Known) -> Option<bool> {
 fn known_sum(known: &dyn Known, index: u32, like: &Sum) -> Option<Sum> {
     match like {
         Sum::Sha256(_) => known.tensor_sha256(index as usize).map(Sum::Sha256),
+        Sum::Xxh64(_) => None,
         Sum::Crc32(_) => known.tensor_crc32(index as usize).map(Sum::Crc32),
     }
 }
@@ -329,6 +343,7 @@ pub fn contradicted_tensor(
         let expected = tensors[at].1;
         let found = match expected {
             Sum::Sha256(_) => Sum::Sha256(sha256?),
+            Sum::Xxh64(_) => return None,
             Sum::Crc32(_) => Sum::Crc32(crc32),
         };
         (found != expected).then(|| Contradiction {
@@ -381,15 +396,14 @@ pub fn joined(anchors: &[Anchor], files: usize) -> Vec<Claim> {
             continue;
         };
         all.sha256 = all.sha256.or(claim.sha256);
+        all.crc32 = all.crc32.or(claim.crc32);
         all.payload = all.payload.or(claim.payload);
         all.ranges.extend(&claim.ranges);
         all.tensors.extend(&claim.tensors);
     }
     for claim in &mut claims {
         claim.ranges.sort_unstable_by_key(|range| (range.from, range.to));
-        // SHA-256 says more than CRC32, and comes first.
-        let rank = |(index, sum): &(u32, Sum)| (*index, matches!(sum, Sum::Crc32(_)));
-        claim.tensors.sort_by_key(rank);
+        claim.tensors.sort_by_key(|(index, sum)| (*index, sum.rank()));
         claim.tensors.dedup_by_key(|(index, _)| *index);
     }
     claims

@@ -23,9 +23,8 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     }
     let mut out = Out::new();
     if args.merge {
-        let merged = merge::run(args)?;
-        let (loaded, report) = (&merged.loaded, &merged.report);
-        conclude(args, loaded, report, &merged.model, &merged.anchors, &mut out)?;
+        let (model, loaded, report, anchors) = merge::run(args)?;
+        conclude(args, &loaded, &report, &model, &anchors, &mut out)?;
         out.flush()?;
         return Ok(Exit::Done);
     }
@@ -61,8 +60,9 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What is written down elsewhere about the files, once it does not contradict itself.
-fn anchors(loaded: &Loaded) -> Result<Vec<Anchor>> {
+/// What is written down elsewhere about the files. If it contradicts itself, nothing has to be
+/// read to know that nothing can be sealed.
+pub(super) fn anchors(loaded: &Loaded) -> Result<Vec<Anchor>> {
     let found = trust::find(&loaded.model, &loaded.sources);
     for warning in &found.warnings {
         exit::say(warning);

@@ -118,10 +118,10 @@ pub(super) fn create_in(
         source.check_unchanged()?;
     }
     let times = Times::now(sources);
-    let (with_sha, anchors) = (options.sha256, &*options.anchors);
-    let mut writer = Writer::begin(draft.file(), model, &times, &grid, with_sha, anchors)
+    let (hash, anchors) = (options.sha256, &options.anchors);
+    let mut writer = Writer::begin(draft.file(), model, &times, &grid, hash, anchors)
         .map_err(|e| fail("write", e))?;
-    let maker = Maker::new(model, sources, &grid, with_sha, anchors);
+    let maker = Maker::new(model, sources, &grid, hash, anchors);
     maker.run(&mut writer, &path, progress)?;
     let compared = maker.compared.into_inner();
     let files = maker.whole.into_results().collect::<Result<Vec<_>, _>>()?;
@@ -129,7 +129,7 @@ pub(super) fn create_in(
         source.check_unchanged()?;
     }
     if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_READ) {
-        return Err(SealError::Contradicted(wrong));
+        return Err(SealError::Contradicted(Box::new(wrong)));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     // A long time has passed: something else may lie there now.
@@ -360,7 +360,7 @@ impl<'a> Maker<'a> {
                 let (anchors, model) = (self.anchors, self.model);
                 let (sha256, crc32) = (sums.sha256, sums.crc32);
                 match trust::contradicted_tensor(anchors, model, index, sha256, crc32, AS_READ) {
-                    Some(wrong) => Err(SealError::Contradicted(wrong)),
+                    Some(wrong) => Err(SealError::Contradicted(Box::new(wrong))),
                     None => writer.tensor(&model.tensors[index as usize], &sums).map_err(fail),
                 }
             },

@@ -18,7 +18,7 @@ use crc32fast::Hasher;
 use std::path::Path;
 
 /// Who says what is compared with the anchors.
-const AS_SEALED: &str = "in the parts";
+const AS_SEALED: &str = "as sealed by its part";
 
 /// Writes the seal of `model` from one part per file, in the order of `model.shards`. Of the
 /// options only `force`, `output` and `anchors` count: the rest is as the parts are.
@@ -42,8 +42,8 @@ pub fn merge(
         created: parts.iter().map(|part| part.created.clone()).max().unwrap_or_default(),
         mtimes: parts.iter().map(|part| part.mtimes.concat()).collect(),
     };
-    let hashed = first.hashed;
-    let mut writer = Writer::begin(draft.file(), model, &times, &grid, hashed, &options.anchors)
+    let (hashed, anchors) = (first.hashed, &options.anchors);
+    let mut writer = Writer::begin(draft.file(), model, &times, &grid, hashed, anchors)
         .map_err(|e| fail("write", e))?;
     let is_tensor = |piece: &&(Piece, Piece)| matches!(piece.0.part, Part::Tensor(_));
     for (whole, piece) in pieces.iter().filter(|piece| !is_tensor(piece)) {
@@ -69,16 +69,14 @@ pub fn merge(
             None => Sums::of_nothing(hashed),
         };
         let (sha256, crc32) = (sums.sha256, sums.crc32);
-        let anchors = &options.anchors;
-        let wrong = trust::contradicted_tensor(anchors, model, number, sha256, crc32, AS_SEALED);
-        if let Some(wrong) = wrong {
-            return Err(SealError::Contradicted(wrong));
+        match trust::contradicted_tensor(anchors, model, number, sha256, crc32, AS_SEALED) {
+            Some(wrong) => return Err(SealError::Contradicted(Box::new(wrong))),
+            None => writer.tensor(tensor, &sums).map_err(|e| fail("write", e))?,
         }
-        writer.tensor(tensor, &sums).map_err(|e| fail("write", e))?;
     }
     let files: Vec<_> = parts.iter().map(|part| part.source_sha256(0)).collect();
-    if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_SEALED) {
-        return Err(SealError::Contradicted(wrong));
+    if let Some(wrong) = trust::contradicted(anchors, model, &Files(&files), AS_SEALED) {
+        return Err(SealError::Contradicted(Box::new(wrong)));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     for source in sources {

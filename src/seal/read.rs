@@ -52,10 +52,10 @@ struct Reader<'a> {
     hashed: Option<bool>,
     headers: Vec<Option<[u8; 32]>>,
     files: Vec<Option<[u8; 32]>>,
-    created: String,
     mtimes: Vec<String>,
     arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
+    created: String,
     seen: Vec<&'static str>,
     entry: Entry,
     scratch: Vec<u8>,
@@ -106,10 +106,10 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: None,
         headers: vec![None; model.shards.len()],
         files: Vec::with_capacity(model.shards.len()),
-        created: String::new(),
         mtimes: Vec::with_capacity(model.shards.len()),
         arrays: Vec::with_capacity(model.shards.len()),
         warnings: Vec::new(),
+        created: String::new(),
         seen: Vec::new(),
         entry: Entry::default(),
         scratch: Vec::new(),
@@ -131,10 +131,10 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: reader.hashed == Some(true),
         headers: reader.headers,
         files: reader.files,
-        created: reader.created,
         mtimes: reader.mtimes,
         arrays: reader.arrays,
         warnings: reader.warnings,
+        created: reader.created,
         file,
     };
     seal.file.check_unchanged()?;
@@ -250,15 +250,15 @@ impl Reader<'_> {
 
     fn body(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
         lexer.object(|lexer, key| match key {
-            b"created" => {
-                self.once("created");
-                lexer.string(&mut self.scratch, 64)?;
-                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
-                Ok(())
-            }
             b"chunk" => {
                 self.once("chunk");
                 self.chunk(lexer)
+            }
+            b"created" => {
+                self.once("created");
+                lexer.string(&mut self.scratch, 4096)?;
+                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
+                Ok(())
             }
             b"sources" => {
                 self.once("sources");

@@ -4,10 +4,10 @@
 //! files or of parts of files. The signature is not verified here, so these are digests that
 //! lie beside the model like any others; nobody may call them signed.
 
-use super::Range;
 use super::find::file_of_list;
 use super::line::digest;
 use super::list::Collector;
+use super::{Range, Sum};
 use crate::bytes::hex::{bytes_from_hex, hex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -146,7 +146,7 @@ fn resource(
         return Ok(());
     };
     match part {
-        None => claims.file(shard, sha256),
+        None => claims.file(shard, Sum::Sha256(sha256)),
         Some((from, to)) => claims.range(shard, Range { from, to, sha256 }),
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The bytes themselves against what was written down about them.
 
+use super::xxh64::Xxh64;
 use super::{Claim, Sum};
 use crate::bytes::hex::{crc_hex, hex};
 use crate::model::{Extent, Model};
@@ -53,6 +54,7 @@ pub struct CompareReport {
 /// One thing to compute.
 enum Job<'a> {
     File(&'a [u8; 32]),
+    FileCrc(u32),
     Payload(&'a [u8; 32]),
     Range(u64, u64, &'a [u8; 32]),
     Tensor(u32, &'a Sum),
@@ -61,7 +63,7 @@ enum Job<'a> {
 impl Job<'_> {
     fn bytes(&self, model: &Model, shard: u32) -> u64 {
         match self {
-            Job::File(_) => model.shards[shard as usize].len,
+            Job::File(_) | Job::FileCrc(_) => model.shards[shard as usize].len,
             Job::Payload(_) => tensors_of(model, shard).map(|(_, extent)| extent.len).sum(),
             Job::Range(from, to, _) => to - from,
             Job::Tensor(index, _) => model.tensors[*index as usize].extent.len,
@@ -77,6 +79,9 @@ pub fn work(shard: u32, claim: &Claim, model: &Model) -> u64 {
 /// What there is to compute for a claim.
 fn jobs<'a>(shard: u32, claim: &'a Claim, model: &Model) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job<'a>> = claim.sha256.iter().map(Job::File).collect();
+    // Whoever has the right SHA-256 has the right CRC32.
+    let crc32 = claim.crc32.filter(|_| claim.sha256.is_none());
+    jobs.extend(crc32.map(Job::FileCrc));
     // All tensors together are what they are one by one.
     let payload = claim.payload.iter().filter(|_| !is_by_tensors(shard, claim, model));
     jobs.extend(payload.map(Job::Payload));
@@ -110,7 +115,7 @@ pub fn compare(
     let mut todo: Vec<(u32, Job<'_>)> = Vec::new();
     for (shard, claim) in (0u32..).zip(claims) {
         let in_parts = is_covered(claim, model.shards[shard as usize].len);
-        if claim.sha256.is_some() || in_parts {
+        if claim.sha256.is_some() || claim.crc32.is_some() || in_parts {
             report.files += 1;
         } else if !claim.ranges.is_empty() || claim.is_empty() {
             report.uncovered.push(shard);
@@ -134,7 +139,8 @@ pub fn compare(
     report.bad = bad.into_iter().map(|(_, mismatch)| mismatch).collect();
     for mismatch in &mut report.bad {
         let claim = &claims[mismatch.shard as usize];
-        let whole = mismatch.tensor.is_none() && claim.sha256.is_some();
+        let whole =
+            mismatch.tensor.is_none() && mismatch.len == model.shards[mismatch.shard as usize].len;
         if whole && is_by_tensors(mismatch.shard, claim, model) {
             mismatch.suspect = between(model, mismatch.shard);
         }
@@ -219,6 +225,31 @@ fn run(
     }
 }
 
+/// The checksum that a job asks for.
+enum Hasher {
+    Sha256(Sha256),
+    Xxh64(Xxh64),
+    Crc32(crc32fast::Hasher),
+}
+
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Hasher::Sha256(sha) => sha.update(bytes),
+            Hasher::Xxh64(sum) => sum.update(bytes),
+            Hasher::Crc32(crc) => crc.update(bytes),
+        }
+    }
+
+    fn digits(self) -> String {
+        match self {
+            Hasher::Sha256(sha) => hex(&sha.finalize()),
+            Hasher::Xxh64(sum) => Sum::Xxh64(sum.finish()).digits(),
+            Hasher::Crc32(crc) => crc_hex(crc.finalize()),
+        }
+    }
+}
+
 /// One job; a mismatch if there is one. Only a file that changed is an error: what cannot be
 /// read is damage.
 fn one(
@@ -233,6 +264,7 @@ fn one(
     let len = source.len();
     let (tensor, offset, size, expected) = match job {
         Job::File(sha) => (None, 0, len, hex(*sha)),
+        Job::FileCrc(crc) => (None, 0, len, crc_hex(*crc)),
         Job::Payload(sha) => (None, 0, len, hex(*sha)),
         Job::Range(from, to, sha) => (None, *from, to - from, hex(*sha)),
         Job::Tensor(index, sum) => {
@@ -240,13 +272,12 @@ fn one(
             (Some(*index), extent.offset, extent.len, sum.digits())
         }
     };
-    let mut sha = Sha256::new();
-    let mut crc = crc32fast::Hasher::new();
-    let by_crc = matches!(job, Job::Tensor(_, Sum::Crc32(_)));
-    let mut take = |bytes: &[u8]| match by_crc {
-        true => crc.update(bytes),
-        false => sha.update(bytes),
+    let mut hasher = match job {
+        Job::FileCrc(_) | Job::Tensor(_, Sum::Crc32(_)) => Hasher::Crc32(crc32fast::Hasher::new()),
+        Job::Tensor(_, Sum::Xxh64(_)) => Hasher::Xxh64(Xxh64::new()),
+        _ => Hasher::Sha256(Sha256::new()),
     };
+    let mut take = |bytes: &[u8]| hasher.update(bytes);
     let read = match job {
         Job::Payload(_) => tensors_of(model, shard)
             .try_for_each(|(_, e)| each_step(source, e.offset, e.len, room, done, &mut take)),
@@ -257,8 +288,7 @@ fn one(
         _ => each_step(source, offset, size, room, done, &mut take),
     };
     let found = match read {
-        Ok(()) if by_crc => crc_hex(crc.finalize()),
-        Ok(()) => hex(&sha.finalize()),
+        Ok(()) => hasher.digits(),
         Err(error @ SourceError::Changed { .. }) => return Err(error),
         Err(error) => format!("{UNREADABLE}{error}"),
     };

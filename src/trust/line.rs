@@ -1,5 +1,6 @@
 //! One line of a list of digests, in each form that is about.
 
+use super::Sum;
 use crate::bytes::hex::from_hex;
 
 /// What a line says.
@@ -10,7 +11,7 @@ pub(super) enum Line<'a> {
     /// A digest alone, as in a `FILE.sha256`.
     Bare([u8; 32]),
     /// A line of gguf-hash: `FILE:TENSOR`, or `FILE` for all tensors together.
-    GgufHash { subject: &'a [u8], sha256: [u8; 32] },
+    GgufHash { subject: &'a [u8], sum: Sum },
     /// A line of gguf-hash with a digest that is not looked at.
     OtherHash,
     /// A file's CRC32, in simple file verification.
@@ -74,9 +75,13 @@ fn gguf_hash(line: &[u8]) -> Option<Line<'_>> {
     }
     let digits_of = |n: usize| digits.len() == n && digits.iter().all(u8::is_ascii_hexdigit);
     match kind {
-        b"sha256" => Some(Line::GgufHash { subject: rest, sha256: digest(digits)? }),
+        b"sha256" => Some(Line::GgufHash { subject: rest, sum: Sum::Sha256(digest(digits)?) }),
+        b"xxh64" if digits.len() == 16 => {
+            let sum = from_hex::<8>(&digits.to_ascii_lowercase()).map(u64::from_be_bytes)?;
+            Some(Line::GgufHash { subject: rest, sum: Sum::Xxh64(sum) })
+        }
         b"sha1" if digits_of(40) => Some(Line::OtherHash),
-        b"xxh64" | b"xxh3" if digits_of(16) || digits_of(32) => Some(Line::OtherHash),
+        b"xxh3" if digits_of(16) || digits_of(32) => Some(Line::OtherHash),
         b"uuid" => Some(Line::OtherHash),
         _ => None,
     }
@@ -170,10 +175,15 @@ mod tests {
     #[test]
     fn the_lines_of_gguf_hash() {
         let line = format!("sha256    {DIGEST}  dir/m.gguf:blk.0 x:y");
-        let want = Line::GgufHash { subject: b"dir/m.gguf:blk.0 x:y", sha256: sha() };
+        let want = Line::GgufHash { subject: b"dir/m.gguf:blk.0 x:y", sum: Sum::Sha256(sha()) };
         assert_eq!(parse(line.as_bytes()), want);
+        let line = b"xxh64     f66e9cd66a4396a0  test.gguf:tensor_0";
+        let want = Line::GgufHash {
+            subject: b"test.gguf:tensor_0",
+            sum: Sum::Xxh64(0xf66e_9cd6_6a43_96a0),
+        };
+        assert_eq!(parse(line), want);
         for line in [
-            "xxh64     f66e9cd66a4396a0  test.gguf:tensor_0",
             "sha1      59f79ecefd8125a996fdf419239051a7e99e5f20  test.gguf:tensor_0",
             "uuid      7b9a9b5e-5cfc-5a5a-8a5a-5a5a5a5a5a5a  test.gguf",
         ] {

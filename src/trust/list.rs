@@ -218,9 +218,9 @@ impl<'a> Collector<'a> {
                 counted[0].1 += 1;
                 self.bare(sha256);
             }
-            Line::GgufHash { subject, sha256 } => {
+            Line::GgufHash { subject, sum } => {
                 counted[1].1 += 1;
-                self.gguf_hash(subject, sha256);
+                self.gguf_hash(subject, sum);
             }
             Line::OtherHash => counted[1].1 += 1,
             Line::Crc32 { name, crc32 } => {
@@ -255,9 +255,10 @@ impl<'a> Collector<'a> {
         if self.manner == Manner::Beside && !near {
             return self.stranger(name);
         }
-        match (self.shard(file), sum) {
-            (Some(shard), Sum::Sha256(sha256)) => self.file(shard, sha256),
-            _ => self.stranger(name),
+        let of_mount = dir.is_some_and(|dir| dir == b"source" || dir.ends_with(b"/source"));
+        match self.shard(file).or_else(|| self.shard_of_stem(file).filter(|_| of_mount)) {
+            Some(shard) => self.file(shard, sum),
+            None => self.stranger(name),
         }
     }
 
@@ -274,15 +275,15 @@ impl<'a> Collector<'a> {
         let list = self.path.file_name().unwrap_or_default().as_bytes();
         let named = list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
         match (named.and_then(|name| self.shard(name)), self.model.shards.len(), self.manner) {
-            (Some(shard), ..) => self.file(shard, sha256),
-            (None, 1, Manner::Given) => self.file(0, sha256),
+            (Some(shard), ..) => self.file(shard, Sum::Sha256(sha256)),
+            (None, 1, Manner::Given) => self.file(0, Sum::Sha256(sha256)),
             _ => self.stranger(b"a digest without a name"),
         }
     }
 
     /// `FILE:TENSOR` or `FILE`. The file is whatever path was typed, so only its last part
     /// counts; colons may be in that path and in a tensor's name.
-    fn gguf_hash(&mut self, subject: &[u8], sha256: [u8; 32]) {
+    fn gguf_hash(&mut self, subject: &[u8], sum: Sum) {
         let colons = subject.iter().enumerate().filter(|&(_, &b)| b == b':').map(|(at, _)| at);
         for end in colons.take(MAX_COLONS).chain([subject.len()]) {
             let from = subject[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
@@ -290,11 +291,15 @@ impl<'a> Collector<'a> {
                 continue;
             };
             let Some(name) = subject.get(end + 1..) else {
-                return self.payload(shard, sha256);
+                // Other sums of all tensors say no more than those of each.
+                if let Sum::Sha256(sha256) = sum {
+                    self.payload(shard, sha256);
+                }
+                return;
             };
             let found = self.tensor_of_name(name).filter(|&index| self.shard_of(index) == shard);
             return match found {
-                Some(index) => self.tensor(index, Sum::Sha256(sha256)),
+                Some(index) => self.tensor(index, sum),
                 None => self.stranger(subject),
             };
         }
@@ -318,6 +323,11 @@ impl<'a> Collector<'a> {
     /// Whether the user named the list.
     pub(super) fn is_given(&self) -> bool {
         self.manner == Manner::Given
+    }
+
+    /// The file that a mount shows under this name in `source/`.
+    fn shard_of_stem(&self, stem: &[u8]) -> Option<usize> {
+        self.model.shards.iter().position(|shard| *file_stem(&shard.file, 0) == *stem)
     }
 
     fn shard_of(&self, index: u32) -> usize {
@@ -344,13 +354,16 @@ impl<'a> Collector<'a> {
         stems.find(stem, stem_at)
     }
 
-    /// The SHA-256 of a whole file.
-    pub(super) fn file(&mut self, shard: usize, sha256: [u8; 32]) {
-        let held = &mut self.claims[shard].sha256;
-        if held.is_some_and(|held| held != sha256) {
+    /// The checksum of a whole file.
+    pub(super) fn file(&mut self, shard: usize, sum: Sum) {
+        let claim = &mut self.claims[shard];
+        let differs = match sum {
+            Sum::Sha256(sha256) => *claim.sha256.get_or_insert(sha256) != sha256,
+            Sum::Crc32(crc32) => *claim.crc32.get_or_insert(crc32) != crc32,
+            Sum::Xxh64(_) => false,
+        };
+        if differs {
             self.disagree(String::from_utf8_lossy(&self.model.shards[shard].file).into_owned());
-        } else {
-            *held = Some(sha256);
         }
     }
 
@@ -366,27 +379,26 @@ impl<'a> Collector<'a> {
     /// Of a part of a file; one that is all of it is the file's.
     pub(super) fn range(&mut self, shard: usize, range: Range) {
         if (range.from, range.to) == (0, self.model.shards[shard].len) {
-            self.file(shard, range.sha256);
+            self.file(shard, Sum::Sha256(range.sha256));
         } else {
             self.claims[shard].ranges.push(range);
         }
     }
 
-    /// Of a tensor. SHA-256 says more than CRC32.
+    /// Of a tensor: the one that says most is kept.
     pub(super) fn tensor(&mut self, index: u32, sum: Sum) {
         let differs = match self.sums.entry(index) {
             Entry::Vacant(free) => {
                 free.insert(sum);
                 false
             }
-            Entry::Occupied(mut held) => match (*held.get(), sum) {
-                (Sum::Crc32(_), Sum::Sha256(_)) => {
+            Entry::Occupied(mut held) => {
+                let (new, old) = (sum.rank(), held.get().rank());
+                if new < old {
                     held.insert(sum);
-                    false
                 }
-                (Sum::Sha256(_), Sum::Crc32(_)) => false,
-                (held, sum) => held != sum,
-            },
+                new == old && *held.get() != sum
+            }
         };
         if differs {
             let name = String::from_utf8_lossy(&self.model.tensors[index as usize].name);

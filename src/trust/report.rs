@@ -111,7 +111,7 @@ impl Entry {
     fn file(&self, claims: &mut Collector<'_>) -> Result<(), String> {
         let name = self.name()?;
         match (claims.shard(&name), self.sha256()?) {
-            (Some(shard), Some(sha256)) => claims.file(shard, sha256),
+            (Some(shard), Some(sha256)) => claims.file(shard, Sum::Sha256(sha256)),
             (Some(_), None) => {}
             (None, _) => claims.stranger(&name),
         }

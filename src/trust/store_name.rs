@@ -172,24 +172,27 @@ mod tests {
     const SHA: &str = "403450e234d65943a7dcf7e05a771ce3c92faa84dd07db4ac20f592037a1e4bd";
     const COMMIT: &str = "bbc77c8132af1cc5cf678da3f1ddf2de43606d48";
 
-    struct Place(tempfile::TempDir, PathBuf);
+    struct Place {
+        _dir: tempfile::TempDir,
+        root: PathBuf,
+    }
 
     impl Place {
         fn new() -> Place {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().canonicalize().unwrap();
-            Place(dir, root)
+            Place { _dir: dir, root }
         }
 
         fn put(&self, path: &str, text: &str) -> PathBuf {
-            let path = self.1.join(path);
+            let path = self.root.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, text).unwrap();
             path
         }
 
         fn link(&self, path: &str, to: &str) -> PathBuf {
-            let path = self.1.join(path);
+            let path = self.root.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(to, &path).unwrap();
             path

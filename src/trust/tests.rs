@@ -158,7 +158,7 @@ fn a_manifest_of_gguf_hash_has_its_traps() {
     let [x, y, z] = [0, 1, 2].map(|i| case.sha_of_tensor(i));
     let all = sha(&[case.tensor(0), case.tensor(1), case.tensor(2)].concat());
     let text = format!(
-        "xxh64     f66e9cd66a4396a0  C:/d:e/m0:blk.0:w\nsha256    {x}  C:/d:e/m0:blk.0:w\n\
+        "xxh64     f66e9cd66a4396a0  C:/d:e/m0:blk.0:w\nxxh64     f66e9cd66a4396a0  C:/d:e/m0\nsha256    {x}  C:/d:e/m0:blk.0:w\n\
          sha256    {y}  C:/d:e/m0:a b\nsha256    {z}  C:/d:e/m0:c/m0:d\nsha256    {all}  C:/d:e/m0\n"
     );
     let list = read(&case, "m0.manifest", &text).unwrap();
@@ -285,6 +285,32 @@ fn files_and_tensors_are_compared_with_their_bytes() {
     assert_eq!(report.bad[0].suspect, [(0, 16), (96, 4)]);
     assert_eq!(report.bad[0].found, case.sha_of_file(0));
     assert_eq!(report.bad[2].found, format!("{:08x}", crc32fast::hash(case.tensor(2))));
+}
+
+#[test]
+fn other_sums_of_files_and_tensors() {
+    let mut case = Case::new(&[&["a", "b"]]);
+    let crc = crc32fast::hash(&case.bytes[0]);
+    let mut sum = xxh64::Xxh64::new();
+    sum.update(case.tensor(1));
+    let tensor = Sum::Xxh64(sum.finish());
+    let list = read(&case, "l.sfv", &format!("m0 {crc:08x}\n")).unwrap();
+    assert_eq!((list.kind, list.claims[0].crc32), (Kind::Sfv, Some(crc)));
+    let text = format!("xxh64     {}  x/m0:b\nxxh64     0000000000000000  x/m0\n", tensor.digits());
+    let hashes = read(&case, "l", &text).unwrap();
+    assert_eq!(hashes.claims[0].tensors, [(1, tensor)]);
+    let bad = |case: &Case, list: &List| {
+        let report = compare(&list.claims, &case.model, &case.sources(), &|_| {}).unwrap();
+        report.bad.iter().map(|bad| bad.tensor).collect::<Vec<_>>()
+    };
+    assert_eq!((bad(&case, &list), bad(&case, &hashes)), (vec![], vec![]));
+    case.damage(0, 60);
+    assert_eq!((bad(&case, &list), bad(&case, &hashes)), (vec![None], vec![Some(1)]));
+    let encoded = Case::new(&[&["a"]]);
+    let mut model = encoded.model.clone();
+    model.shards[0].file = b"a%b"[..].into();
+    let path = encoded.put("list", format!("{}  mnt/source/a%25b\n", encoded.sha_of_file(0)));
+    assert!(List::read(&path, &model).unwrap().claims[0].sha256.is_some());
 }
 
 #[test]

@@ -5,12 +5,14 @@
 //! quotes and every character escaped that some reader would refuse or fold. Entries are
 //! written one by one; nothing is kept. Tensors stand there under their stored names.
 
+use crate::bytes::hex::{crc_hex, hex};
 use crate::model::Model;
-use crate::store::{Store, hex};
+use crate::store::Store;
 use crate::view::document::{self, Facts};
 use crate::view::json::lossy;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The version of the report's form.
@@ -109,29 +111,50 @@ fn file(model: &Model, store: &Store, shard: usize) -> Json {
 }
 
 /// One stored tensor.
-fn tensor(facts: Facts<'_>, index: usize) -> Json {
-    let Facts { model, store, .. } = facts;
-    let tensor = &model.tensors[index];
-    let sum = store.tensor_checksum(index);
-    let mut entry = Map::new();
-    name_into("name", &tensor.name, &mut entry);
-    entry.insert("dtype".into(), tensor.dtype.name().into());
-    entry.insert("shape".into(), tensor.shape.iter().copied().collect::<Vec<u64>>().into());
-    entry.insert("bytes".into(), tensor.extent.len.into());
-    if model.shards.len() > 1 {
-        let shard = &model.shards[tensor.extent.shard as usize];
-        entry.insert("file".into(), lossy(&shard.file).into());
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    name: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    dtype: &'static str,
+    shape: &'a [u64],
+    bytes: u64,
+    /// In a model of several files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<Cow<'a, str>>,
+    crc32: Option<String>,
+    sha256: Option<String>,
+}
+
+impl<'a> Line<'a> {
+    fn new(facts: Facts<'a>, index: usize) -> Line<'a> {
+        let Facts { model, store, .. } = facts;
+        let tensor = &model.tensors[index];
+        let sum = store.tensor_checksum(index);
+        let file = &model.shards[tensor.extent.shard as usize].file;
+        Line {
+            name: lossy(&tensor.name),
+            name_hex: exact(&tensor.name),
+            dtype: tensor.dtype.name(),
+            shape: &tensor.shape,
+            bytes: tensor.extent.len,
+            file: (model.shards.len() > 1).then(|| lossy(file)),
+            crc32: sum.map(|sum| crc_hex(sum.crc32)),
+            sha256: sum.and_then(|sum| sum.sha256).map(|digest| hex(&digest)),
+        }
     }
-    entry.insert("crc32".into(), sum.map(|sum| format!("{:08x}", sum.crc32)).into());
-    entry.insert("sha256".into(), sum.and_then(|sum| sum.sha256).map(|d| hex(&d)).into());
-    entry.into()
+}
+
+/// The bytes of a name that is not UTF-8.
+fn exact(name: &[u8]) -> Option<String> {
+    std::str::from_utf8(name).is_err().then(|| hex(name))
 }
 
 /// A name, with its exact bytes as well where it is not UTF-8.
 fn name_into(key: &str, name: &[u8], entry: &mut Map<String, Json>) {
     entry.insert(key.into(), lossy(name).into());
-    if std::str::from_utf8(name).is_err() {
-        entry.insert(format!("{key}_hex"), hex(name).into());
+    if let Some(exact) = exact(name) {
+        entry.insert(format!("{key}_hex"), exact.into());
     }
 }
 
@@ -155,7 +178,7 @@ pub fn yaml_head(facts: Facts<'_>, out: &mut Vec<u8>) {
 /// The line of a stored tensor in the YAML.
 pub fn yaml_tensor(facts: Facts<'_>, index: usize, out: &mut Vec<u8>) {
     out.extend(b"  - ");
-    flow(&tensor(facts, index), out);
+    flow(&Line::new(facts, index), out);
     out.push(b'\n');
 }
 
@@ -202,14 +225,14 @@ impl Serialize for Tensors<'_> {
         let count = self.0.model.tensors.len();
         let mut list = serializer.serialize_seq(Some(count))?;
         for index in 0..count {
-            list.serialize_element(&tensor(self.0, index))?;
+            list.serialize_element(&Line::new(self.0, index))?;
         }
         list.end()
     }
 }
 
 /// A value on one line that is both JSON and YAML.
-fn flow(value: &Json, out: &mut Vec<u8>) {
+fn flow(value: &impl Serialize, out: &mut Vec<u8>) {
     let mut serializer = serde_json::Serializer::with_formatter(out, OneLine);
     value.serialize(&mut serializer).expect("writing to memory succeeds");
 }

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import random
 import shutil
 import zlib
 
@@ -105,7 +106,7 @@ def test_a_cached_set_is_of_the_store_only_when_every_file_is(weightfs, tmp_path
     assert found["trust"] == "sidecar" and len(found["anchors"]) == 1
     next(cache.snapshot.glob("*.weightfs.json")).unlink()
     assert name in weightfs.run("verify", cache.snapshot, code=4).err
-    flip(cache.blobs["model-00001-of-00002.safetensors"], 90)
+    flip(cache.blobs["model-00001-of-00002.safetensors"], -1)
     found = weightfs.run("verify", cache.snapshot, "--json", code=3).json()["models"][0]
     assert [repair["file"] for repair in found["repair"]] == ["model-00001-of-00002.safetensors"]
 
@@ -407,6 +408,56 @@ def test_a_list_about_something_else(weightfs, tmp_path, sealed):
     given.write_text("hello\n")
     weightfs.run("verify", sealed, "--against", given, code=1)
     weightfs.run("verify", sealed, "--against", tmp_path / "none", code=1)
+
+
+def test_what_the_repair_plan_says_heals_the_file(weightfs, tmp_path, sealed, data):
+    """As a download of the ranges would; at most two chunks per bad bit."""
+    rng = random.Random(7)
+    for flips in (1, 1, 1, 3, 12):
+        for _ in range(flips):
+            flip(sealed, rng.randrange(len(data)))
+        found = weightfs.run("verify", sealed, "--json", code=3).json()["models"][0]
+        (plan,) = found["repair"]
+        assert sum(to - start + 1 for start, to in plan["ranges"]) <= flips * 2 * CHUNK
+        assert plan["http"] == "bytes=" + ",".join(f"{start}-{to}" for start, to in plan["ranges"])
+        assert all(end < start - 1 for (_, end), (start, _) in zip(plan["ranges"], plan["ranges"][1:]))
+        mended = bytearray(sealed.read_bytes())
+        for start, to in plan["ranges"]:
+            mended[start : to + 1] = data[start : to + 1]
+        sealed.write_bytes(mended)
+        weightfs.run("verify", sealed)
+
+
+def test_sums_of_other_tools(weightfs, tmp_path, sealed, data):
+    given = tmp_path / "m.sfv"
+    given.write_text(f"; made by hand\nother.gguf 00000000\nm.gguf {zlib.crc32(data):08x}\n")
+    weightfs.run("verify", sealed, "--against", given)
+    given.write_text("m.gguf 00000000\n")
+    weightfs.run("verify", sealed, "--against", given, code=3)
+    given.write_text("xxh64     0000000000000000  m.gguf:small\n")
+    found = weightfs.run("verify", sealed, "--against", given, "--json", code=3).json()["models"][0]
+    assert [bad["tensor"] for bad in found["bad"]] == ["small"]
+
+
+def test_parts_are_sealed_and_merged_with_the_same_anchors(weightfs, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    halves = [safetensors_file.Safetensors().tensor(name, "F32", (4,), pattern(16, seed)) for seed, name in enumerate("ab")]
+    safetensors_file.sharded(halves, work)
+    cache = HfCache(tmp_path, {path.name: path.read_bytes() for path in work.iterdir()})
+    shards = sorted(cache.snapshot.glob("*.safetensors"))
+    weightfs.run("seal", "--part", *shards)
+    parts = sorted(cache.snapshot.glob("*part*"))
+    assert len(parts) == 2
+    weightfs.run("seal", "--merge", *parts, cache.snapshot)
+    seal = next(path for path in cache.snapshot.glob("*.weightfs.json") if path not in parts)
+    recorded = [source["anchors"][0] for source in json.loads(seal.read_bytes())["body"]["sources"]]
+    assert [(anchor["kind"], anchor["agrees"]) for anchor in recorded] == [("hf-blob", True)] * 2
+    assert weightfs.run("info", cache.snapshot, "--json").json()["trust"] == "store"
+    seal.unlink()
+    (cache.snapshot / "SHA256SUMS").write_text("0" * 64 + f"  {shards[1].name}\n")
+    weightfs.run("seal", "--merge", *parts, cache.snapshot, code=5)
+    assert not seal.exists()
 
 
 # --- provenance --------------------------------------------------------------------------

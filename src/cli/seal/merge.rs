@@ -24,17 +24,8 @@ struct Given<'a> {
     model: Option<&'a Path>,
 }
 
-/// What came of it.
-pub(super) struct Merged {
-    /// The model as it was named or found.
-    pub(super) model: PathBuf,
-    pub(super) loaded: Loaded,
-    pub(super) report: SealReport,
-    pub(super) anchors: Vec<Anchor>,
-}
-
-/// Merges the parts.
-pub(super) fn run(args: &SealArgs) -> Result<Merged> {
+/// Merges the parts; the model as it was named or found, and what came of it.
+pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<Anchor>)> {
     let given = sort_out(&args.models)?;
     let model = match (given.model, given.parts.first()) {
         (Some(model), _) => model.to_path_buf(),
@@ -52,11 +43,15 @@ pub(super) fn run(args: &SealArgs) -> Result<Merged> {
         ),
     })?;
     let parts = in_order(&given.parts, &loaded)?;
-    let options =
-        SealOptions { force: args.force, output: args.output.clone(), ..SealOptions::default() };
+    let options = SealOptions {
+        force: args.force,
+        output: args.output.clone(),
+        anchors: super::anchors(&loaded)?,
+        ..SealOptions::default()
+    };
     let report = seal::merge(&parts, &loaded.model, &loaded.sources, &loaded.entry, &options)
         .map_err(|error| engine::seal_error(error, Cure::Force))?;
-    Ok(Merged { model, loaded, report, anchors: options.anchors })
+    Ok((model, loaded, report, options.anchors))
 }
 
 /// Tells parts from the model by what they are: a part reads as a seal of one file.
