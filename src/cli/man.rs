@@ -26,6 +26,8 @@ const SYNOPSIS: &[&str] = &[
     "weightfs ls|info MODEL [--json]",
     "weightfs cat MODEL TENSOR [--as FORM]",
     "weightfs seal|verify MODEL...",
+    "weightfs seal --part FILE...",
+    "weightfs seal --merge PART... [MODEL]",
     "weightfs map MODEL [--map M] [--json]",
     "weightfs status MOUNTPOINT [--json]",
     "weightfs completions bash|zsh|fish",
@@ -117,6 +119,10 @@ const MAPS: &[&str] = &[
 const FILES: &[(&str, &str)] = &[
     ("MODEL.weightfs.json", "The seal of MODEL, beside it."),
     (
+        "FILE.weightfs-part.json",
+        "The part of a seal that is of FILE, written by seal --part; it is read by seal --merge alone.",
+    ),
+    (
         "$XDG_CACHE_HOME/weightfs/seals/",
         "Seals of models in directories that are not writable (default ~/.cache).",
     ),
@@ -196,6 +202,14 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "weightfs seal gemma.gguf",
         "Seal it, so that every read is checked against what it was today.",
+    ),
+    (
+        "weightfs seal --part model-00001-of-00009.safetensors",
+        "Seal one shard, on whichever machine has it.",
+    ),
+    (
+        "weightfs seal --merge *.weightfs-part.json",
+        "Make the seal of the model from the parts of all its files, without reading them again.",
     ),
     ("weightfs verify gemma.gguf", "Check all of it now."),
     (

@@ -63,13 +63,18 @@ def test_a_killed_seal_is_the_old_one_or_none_or_whole(weightfs, tmp_path):
     """kill -9 at random points: what has the seal's name is always a whole seal of the file."""
     model = Gguf().tensor("a", "F32", (1 << 20,), pattern(4 << 20)).tensor("b", "F32", (5,), pattern(20))
     path = model.write(tmp_path / "m.gguf")
-    begin = time.monotonic()
-    weightfs.run("seal", path, "--chunk-size", "4KiB")
-    took = time.monotonic() - begin
+    times = []
+    for _ in range(5):
+        begin = time.monotonic()
+        weightfs.run("seal", "--force", path, "--chunk-size", "4KiB")
+        times.append(time.monotonic() - begin)
+    took = sorted(times)[2]
     seal_of(path).unlink()
     rng = random.Random(5)
-    whole, killed, left = 0, 0, 0
-    for round_ in range(200 if SOAK else 24):
+    whole, killed, left, lying, round_ = 0, 0, 0, 0, 0
+    goal = 200 if SOAK else 12
+    while killed < goal and round_ < 20 * goal:
+        round_ += 1
         if round_ % 3 == 0:
             seal_of(path).unlink(missing_ok=True)
         before = seal_of(path).exists()
@@ -78,15 +83,16 @@ def test_a_killed_seal_is_the_old_one_or_none_or_whole(weightfs, tmp_path):
         time.sleep(took * (rng.uniform(0, 1.1) if round_ % 2 else rng.uniform(0.8, 1.05)))
         process.kill()
         killed += process.wait() == -signal.SIGKILL
-        left += bool(drafts(tmp_path))
+        found = len(drafts(tmp_path))
+        left, lying = left + (found > lying), found
         assert seal_of(path).exists() or not before, "the old seal was lost"
         if seal_of(path).exists():
             weightfs.run("verify", path)
             whole += 1
         else:
             weightfs.run("verify", path, code=4)
-    assert killed and whole, (killed, whole)
-    print(f"{killed} killed, {left} times a draft lay there, {whole} whole seals")
+    assert killed >= goal // 4 and whole, (killed, whole)
+    print(f"{round_} rounds, {killed} killed, {left} of them left a draft, {whole} times a seal lay there, whole")
     # What killed processes left goes with the first seal a day later.
     for name in drafts(tmp_path):
         os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)

@@ -2,11 +2,11 @@
 //! the model that it has to be.
 
 use super::super::grid::{Grid, Part, Piece};
-use super::super::hex::hex;
 use super::super::lexer::Lexer;
 use super::super::write::{region_head, tensor_head};
 use super::super::{Promise, crc_hex, table_len};
 use super::{Lexed, Reader, number};
+use crate::bytes::hex::hex;
 use sha2::{Digest, Sha256};
 
 impl Reader<'_> {
