@@ -1,7 +1,7 @@
 //! Lines of values turned to columns: what all transposed views have in common.
 
 /// Values of a line that are turned together.
-const BLOCK: usize = 16;
+const BLOCK: usize = 8;
 
 /// Bytes that are written in a piece, where there are enough lines: a line of the cache.
 const WRITTEN: usize = 64;
@@ -30,14 +30,18 @@ fn run<const N: usize, const L: usize>(lines: &[&[u8]], columns: usize, to: &mut
     let mut done = 0;
     if let Ok(lines) = <&[&[u8]; L]>::try_from(lines) {
         while columns - done >= BLOCK {
-            // Copied, so that what follows has no bounds left to check.
-            let block: [[[u8; N]; BLOCK]; L] = std::array::from_fn(|line| {
-                let values = &lines[line].as_chunks::<N>().0[done..];
-                *values.first_chunk::<BLOCK>().expect("as many values as columns")
-            });
-            for column in 0..BLOCK {
+            // In between, so that what is written is whole lines of the cache.
+            let mut block = [[[0; N]; L]; BLOCK];
+            for (at, line) in lines.iter().enumerate() {
+                let values = line.as_chunks::<N>().0[done..].first_chunk::<BLOCK>();
+                let values = values.expect("as many values as columns");
+                for (column, value) in block.iter_mut().zip(values) {
+                    column[at] = *value;
+                }
+            }
+            for (column, values) in block.iter().enumerate() {
                 let into = to[(done + column) * row..].first_chunk_mut::<L>();
-                *into.expect("room for every line") = std::array::from_fn(|l| block[l][column]);
+                *into.expect("room for every line") = *values;
             }
             done += BLOCK;
         }
@@ -58,7 +62,7 @@ mod tests {
     fn every_width_with_few_lines_and_with_many() {
         for size in [1, 2, 4, 8] {
             for count in [1, lines(size) - 1, lines(size)] {
-                for columns in [1, 15, 16, 35] {
+                for columns in [1, 7, 8, 35] {
                     let value = |line: usize, column: usize, byte: usize| {
                         (line * 89 + column * 7 + byte * 3) as u8
                     };
