@@ -19,6 +19,7 @@ pub mod remade;
 pub mod rows;
 mod scaled;
 pub mod transposed;
+mod turn;
 
 /// The bytes of one file.
 #[derive(Clone, Debug)]
