@@ -56,8 +56,8 @@ def model(size=2 * MIB):
         Gguf()
         .key("general.architecture", "str", "llama")
         .key("tokenizer.chat_template", "str", "{{ messages }}")
-        .key("tokenizer.ggml.tokens", "arr", ("str", [f"t{i}" for i in range(2000)]))
-        .key("tokenizer.ggml.scores", "arr", ("f32", [float(i) for i in range(2000)]))
+        .key("tokenizer.ggml.tokens", "arr:str", [f"t{i}" for i in range(2000)])
+        .key("tokenizer.ggml.scores", "arr:f32", [float(i) for i in range(2000)])
         .tensor("a", "F32", (size // 4,), pattern(size, seed=1))
         .tensor("b", "F32", (size // 4,), pattern(size, seed=2))
     )
@@ -85,13 +85,11 @@ def timed(what):
 class Background:
     """Children that read, each a place of a file; a test thread that waited for a page would hold all of Python."""
 
-    CODE = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\nprint('x', flush=True)\ntry:\n    print(len(os.pread(fd, 4096, int(sys.argv[2]))))\nexcept OSError as e:\n    print(-e.errno)\n"
-
     def __init__(self, path, places):
         """One child with a thread for each place."""
         code = (
             "import os, sys, threading\nfd = os.open(sys.argv[1], os.O_RDONLY)\nprint('open', flush=True)\n"
-            "def read(place):\n    try:\n        print(len(os.pread(fd, 4096, place)), flush=True)\n    except OSError as e:\n        print(-e.errno, flush=True)\n"
+            "def read(place):\n    try:\n        got = len(os.pread(fd, 4096, place))\n    except OSError as e:\n        got = -e.errno\n    os.write(1, f'{got}\\n'.encode())\n"
             "all = [threading.Thread(target=read, args=(int(p),)) for p in sys.argv[2:]]\n"
             "[t.start() for t in all]\n[t.join() for t in all]\n"
         )
@@ -147,7 +145,7 @@ METADATA_CALLS = [
 def test_a_hung_source_holds_up_nobody_else(mount, two_shards, threads, cache):
     mounted = mount(two_shards.model, f"threads={threads},cache={cache}")
     two_shards.fault(FIRST, "hang", start=20_000)
-    readers = Background(mounted / "tensors/a.bin", range(CHUNK, 4 * MIB, 4 * MIB // 64 - 64))
+    readers = Background(mounted / "tensors/a.bin", range(CHUNK, 4 * MIB - 4096, 4 * MIB // 65))
     wait_until(two_shards.hanging, 5, "a read that hangs")
     time.sleep(0.2)
     took = [timed(lambda call=call: call(mounted)) for call in METADATA_CALLS]
@@ -157,7 +155,7 @@ def test_a_hung_source_holds_up_nobody_else(mount, two_shards, threads, cache):
     print(f"while {two_shards.hanging()} reads hang: {max(took) * 1000:.1f} ms at most")
     assert max(took) < PROMPT, [f"{t * 1000:.0f}" for t in took]
     two_shards.clear()
-    assert readers.results() == [4096] * 65 or set(readers.results()) == {4096}
+    assert set(readers.results()) == {4096}
     mounted.unmount()
 
 
@@ -241,7 +239,6 @@ def test_a_server_that_dies_and_comes_back(mount, weightfs, two_shards):
     assert error_of(mounted / "tensors/a.bin", 4096, MIB) == errno.EIO
     for call in METADATA_CALLS[:8]:
         assert timed(lambda call=call: call(mounted)) < PROMPT
-    assert xattr(mounted / "tensors/a.bin", "state") != "verified"
     two_shards.unmount()
     two_shards.start()
     again = mount(two_shards.model)
@@ -317,7 +314,7 @@ def test_a_chunk_that_stays_bad(mount, sealed, kind):
     mounted = mount(sealed.model, "cache=direct")
     data = sealed.file.data_of("a")
     path = mounted / "tensors/a.bin"
-    at = sealed.chunk(5)
+    at = sealed.chunk(5) + 2 * 4096  # in a page of its own: an error takes the whole page
     sealed.fault("m.gguf", kind, start=at + 150, end=at + 151)
     start = time.monotonic()
     assert error_of(path, 4096, 5 * CHUNK) == errno.EIO
@@ -347,11 +344,11 @@ def test_a_chunk_that_stays_bad(mount, sealed, kind):
 
 
 def test_five_bad_chunks_open_the_breaker(mount, sealed):
+    for n in range(1, 20, 2):
+        sealed.fault("m.gguf", "flip", start=sealed.chunk(n) + 7, end=sealed.chunk(n) + 8)
     mounted = mount(sealed.model, "cache=direct")
     data = sealed.file.data_of("a")
     path = mounted / "tensors/a.bin"
-    for n in range(1, 20, 2):
-        sealed.fault("m.gguf", "flip", start=sealed.chunk(n) + 7, end=sealed.chunk(n) + 8)
     for n in range(10):
         assert error_of(path, 4096, n * CHUNK) == (errno.EIO if n % 2 else None)
     assert xattr(path, "state") == "open"
@@ -384,8 +381,8 @@ def test_the_log_stays_short_however_much_is_bad(mount, weightfs, files, faulty)
     file.write(files / "m.gguf")
     weightfs.run("seal", files / "m.gguf")
     source = faulty()
-    mounted = mount(source / "m.gguf", "cache=direct")
     source.fault("m.gguf", "zero", start=file.place_of("a"), end=file.place_of("a") + 16 * MIB)
+    mounted = mount(source / "m.gguf", "cache=direct")
     bad = 0
     with open(mounted / "tensors/a.bin", "rb", buffering=0) as reader:
         for n in range(256):
