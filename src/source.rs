@@ -255,8 +255,10 @@ impl Source {
     /// Whole pages for a window; `None` when they cannot be had, all of them.
     fn fetch(&self, at: u64, len: usize) -> Option<Pages> {
         let left = usize::try_from(self.len().checked_sub(at)?).unwrap_or(usize::MAX);
-        let mut pages = Pages::new(len.min(left).next_multiple_of(ahead::PAGE as usize));
         let bytes = len.min(left);
+        // The last request of a file is as large as the others: it costs nothing.
+        let room = if left <= len { len.max(ahead::SMALL as usize) } else { len };
+        let mut pages = Pages::new(room.next_multiple_of(ahead::PAGE as usize));
         let far_sighted = *self.far_sighted.get_or_init(|| mapping::reads_far(&self.file));
         let got = match far_sighted {
             false => self.direct.fill(&self.file, at, pages.bytes_mut()).ok()?,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Windows begin at multiples of this from the start of the file: what direct reads need.
 pub(super) const PAGE: u64 = 4096;
 /// A window at first. FUSE and most network file systems take no larger request.
-const SMALL: u64 = 1 << 20;
+pub(super) const SMALL: u64 = 1 << 20;
 /// A window of somebody who keeps reading, while there is room: its requests travel together.
 const LARGE: u64 = 4 << 20;
 /// Bytes of all windows of the process.
@@ -248,7 +248,8 @@ impl State {
             at = end;
         }
         // What this reader has left behind; a request that it overtook may still be on its way.
-        let (id, left) = (stream.id, stream.next.saturating_sub(AHEAD + BEHIND));
+        let left = stream.next.saturating_sub(AHEAD + BEHIND).min(around.start);
+        let id = stream.id;
         self.windows.retain(|window| window.stream != id || window.range.end > left);
         self.over(around)
     }

@@ -465,6 +465,7 @@ def test_a_sequential_reader_causes_large_reads(mount, far, tmp_path, view, how)
     reads = far.reads("m.gguf")
     average = sum(size for _, size, _ in reads) / len(reads)
     print(f"{view} by {how}: {len(reads)} reads of {average / MIB:.3f} MiB on average, {64 / took:.0f} MiB/s; rss {mounted.rss_anon() / MIB:.0f} MiB")
-    assert average >= 0.95 * MIB
+    # A first small step is not yet known to be the beginning of many.
+    assert average >= (MIB if int(how if how != "mmap" else MIB) >= 128 * KIB else 0.9 * MIB)
     assert sum(size for _, size, _ in reads) < 70 * MIB
     assert mounted.rss_anon() < 48 * MIB
