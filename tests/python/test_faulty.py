@@ -469,3 +469,188 @@ def test_a_sequential_reader_causes_large_reads(mount, far, tmp_path, view, how)
     assert average >= (MIB if int(how if how != "mmap" else MIB) >= 128 * KIB else 0.9 * MIB)
     assert sum(size for _, size, _ in reads) < 70 * MIB
     assert mounted.rss_anon() < 48 * MIB
+
+
+MANY = """
+import mmap, os, random, sys, threading, time
+folder, threads, touches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+names = sorted(os.listdir(folder))
+maps = []
+for name in names:
+    with open(os.path.join(folder, name), "rb") as f:
+        if name.endswith(".bin"):
+            maps.append(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ))
+def touch(seed):
+    rng = random.Random(seed)
+    for _ in range(touches // threads):
+        m = maps[rng.randrange(len(maps))]
+        m[rng.randrange(len(m) // 4096) * 4096]
+start = time.monotonic()
+# A page fault holds Python's lock: each toucher is a process of its own.
+children = []
+for seed in range(threads):
+    pid = os.fork()
+    if pid == 0:
+        touch(seed)
+        os._exit(0)
+    children.append(pid)
+assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+print(time.monotonic() - start)
+"""
+
+
+@pytest.mark.patience(180)
+@pytest.mark.parametrize("behind", ["fuse", "local"])
+def test_many_page_faults_at_once_never_hang(mount, files, faulty, behind):  # C13
+    file = Gguf().key("general.architecture", "str", "llama")
+    for number in range(100):
+        file.tensor(f"t{number:03}", "F32", (MIB // 4,), pattern(MIB, number))
+    file.write(files / "m.gguf")
+    took = {}
+    for threads in (1, 64):
+        source = faulty(attr_seconds=1.0)
+        mounted = mount(source / "m.gguf" if behind == "fuse" else files / "m.gguf", "cache=page")
+        took[threads] = float(python(MANY, mounted / "tensors", threads, 6400, timeout=80))
+        assert alive(mounted.pid)
+        mounted.unmount()
+    print(f"{behind}: 6400 pages by 1 process {took[1]:.2f} s, by 64 {took[64]:.2f} s")
+    assert took[64] < 2 * took[1] + 5
+
+
+SHARED = """
+import os, sys, time
+path, readers, step = sys.argv[1], int(sys.argv[2]), 1 << 20
+fd, size = os.open(path, os.O_RDONLY), os.stat(path).st_size
+start = time.monotonic()
+children = []
+for reader in range(readers):
+    pid = os.fork()
+    if pid == 0:
+        for at in range(reader * step, size, readers * step):
+            assert len(os.pread(fd, step, at)) > 0
+        os._exit(0)
+    children.append(pid)
+assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+print(size / (time.monotonic() - start) / (1 << 20))
+"""
+
+
+def test_readers_that_share_a_descriptor_are_not_taken_for_one_that_jumps(mount, far):  # C57
+    rates, counts = {}, {}
+    for readers in (1, 4):
+        mounted = mount(far.model)
+        far.forget()
+        rates[readers] = float(python(SHARED, mounted / "tensors/a.bin", readers))
+        counts[readers] = len(far.reads("m.gguf"))
+        mounted.unmount()
+    print(f"one reader {rates[1]:.0f} MiB/s, {counts[1]} reads of the source; four on one descriptor {rates[4]:.0f} MiB/s, {counts[4]} reads")
+    assert counts[4] < 1.3 * counts[1] + 10
+    assert rates[4] > 0.4 * rates[1]
+
+
+# --- what is far away changes -----------------------------------------------------------------
+@pytest.mark.parametrize("keep_time", [True, False])
+def test_a_far_source_that_is_rewritten_gives_no_mix(mount, far, files, tmp_path, keep_time):  # C52
+    mounted = mount(far.model)
+    true = (tmp_path / "true").read_bytes()
+    old = (files / "m.gguf").read_bytes()
+    path = mounted / "tensors/a.bin"
+    with open(path, "rb", buffering=0) as reader:
+        # Far enough to be read ahead of.
+        for at in range(0, 4 * MIB, MIB):
+            assert os.pread(reader.fileno(), MIB, at) == true[at : at + MIB]
+        times = (files / "m.gguf").stat()
+        with open(files / "m.gguf", "r+b") as file:
+            file.seek(len(old) - 60 * MIB)
+            file.write(bytes(2 * MIB))
+        if keep_time:
+            os.utime(files / "m.gguf", ns=(times.st_atime_ns, times.st_mtime_ns))
+        time.sleep(1.2)  # what the source's file system keeps attributes for
+        with pytest.raises(OSError) as failed:
+            os.pread(reader.fileno(), MIB, 4 * MIB)
+        assert failed.value.errno == errno.ESTALE
+    assert xattr(path, "state") == "stale" and mounted.status["state"] == "stale"
+    assert alive(mounted.pid)
+
+
+def test_a_far_source_that_is_renamed_or_unlinked_is_still_read(mount, far, files, tmp_path):
+    mounted = mount(far.model)
+    true = (tmp_path / "true").read_bytes()
+    os.chmod(files / "m.gguf", 0o600)
+    assert pread(mounted / "tensors/a.bin", MIB, MIB) == true[MIB : 2 * MIB]
+    os.link(files / "m.gguf", files / "other")
+    time.sleep(1.1)
+    assert pread(mounted / "tensors/a.bin", MIB, 9 * MIB) == true[9 * MIB : 10 * MIB]
+    os.unlink(files / "m.gguf")
+    time.sleep(1.1)
+    assert pread(mounted / "tensors/a.bin", MIB, 20 * MIB) == true[20 * MIB : 21 * MIB]
+    assert mounted.status["state"] != "stale" and mounted.status["notes"]
+
+
+def test_a_far_source_that_is_truncated(mount, far, files, tmp_path):  # C19
+    mounted = mount(far.model)
+    true = (tmp_path / "true").read_bytes()
+    with open(mounted / "tensors/a.bin", "rb", buffering=0) as reader:
+        assert os.pread(reader.fileno(), MIB, 0) == true[:MIB]
+        os.truncate(files / "m.gguf", 32 * MIB)
+        failed = None
+        for at in range(MIB, 64 * MIB, MIB):
+            try:
+                got = os.pread(reader.fileno(), MIB, at)
+                assert got == true[at : at + len(got)]
+            except OSError as error:
+                failed = error.errno
+                break
+        assert failed in (errno.ESTALE, errno.EIO)
+    assert alive(mounted.pid)
+
+
+# --- a disk whose cached copy is bad --------------------------------------------------------------
+@pytest.fixture
+def disk(root, tmp_path):
+    """An ext4 in a file, mounted through a loop device: disk.image below, disk.path above."""
+    image, point = tmp_path / "image", tmp_path / "disk"
+    point.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(24 * MIB)
+    made = subprocess.run(f"mkfs.ext4 -q -F {image} && mount -o loop {image} {point}", shell=True, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no ext4 on a loop device: {made.stderr.strip()[-200:]}")
+    yield image, point
+    subprocess.run(["umount", "-l", point], check=False)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_bad_page_over_a_good_disk_is_healed_unseen(mount, weightfs, disk, io):
+    image, point = disk
+    file = model()
+    path = file.write(point / "m.gguf")
+    weightfs.run("seal", path)
+    os.sync()
+    data = file.data_of("a")
+    at = 5 * CHUNK + 10_000
+    below = image.read_bytes().find(data[at - 2000 : at + 100])
+    assert below > 0, "the file's blocks were not found on the disk"
+    below += 2000
+    mounted = mount(path, f"io={io},cache=direct")
+    source = os.open(path, os.O_RDONLY)
+    disk_file = os.open(image, os.O_RDWR)
+    struck, slowest = 0, 0
+    place = file.place_of("a") + at
+    for round in range(100):
+        # The cache is emptied and filled again while the disk is wrong; then the disk is right.
+        os.pwrite(disk_file, bytes([data[at] ^ 0x20]), below)
+        os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
+        struck += os.pread(source, 1, place) != data[at : at + 1]
+        os.pwrite(disk_file, data[at : at + 1], below)
+        start = time.monotonic()
+        assert pread(mounted / "tensors/a.bin", 5000, at - 100) == data[at - 100 : at + 4900], round
+        slowest = max(slowest, time.monotonic() - start)
+    status = mounted.status
+    print(f"io={io}: {struck} bad pages, {status['healed']} healed, the slowest read took {slowest * 1000:.1f} ms")
+    if not struck:
+        pytest.skip("the cached copy could not be made bad here")
+    assert status["state"] == "verified" and status["bad"] == []
+    assert status["healed"] >= struck
+    os.close(source)
+    mounted.unmount()
