@@ -257,7 +257,8 @@ impl Source {
         let left = usize::try_from(self.len().checked_sub(at)?).unwrap_or(usize::MAX);
         let bytes = len.min(left);
         // The last request of a file is as large as the others: it costs nothing.
-        let room = if left <= len { len.max(ahead::SMALL as usize) } else { len };
+        let last = left <= len;
+        let room = if last { len.next_multiple_of(ahead::SMALL as usize) } else { len };
         let mut pages = Pages::new(room.next_multiple_of(ahead::PAGE as usize));
         let far_sighted = *self.far_sighted.get_or_init(|| mapping::reads_far(&self.file));
         let got = match far_sighted {

@@ -29,7 +29,7 @@ const PLENTY: usize = 8 << 20;
 const STREAMS: usize = 32;
 /// Requests of one reader may overtake each other by this much, and blocks that two of them
 /// share are asked for twice.
-const AHEAD: u64 = SMALL;
+const AHEAD: u64 = LARGE;
 const BEHIND: u64 = 64 << 10;
 /// Who begins an extent with a request of this size means to go on.
 const EAGER: u64 = 128 << 10;
@@ -82,6 +82,8 @@ struct Window {
     stream: u64,
     pages: OnceLock<Option<Pages>>,
     used: Mutex<Instant>,
+    /// Bytes copied out of it.
+    copied: AtomicUsize,
 }
 
 impl Window {
@@ -94,11 +96,22 @@ impl Window {
             })
             .ok()?;
         let used = Mutex::new(Instant::now());
-        Some(Arc::new(Window { range, stream, pages: OnceLock::new(), used }))
+        Some(Arc::new(Window {
+            range,
+            stream,
+            pages: OnceLock::new(),
+            used,
+            copied: AtomicUsize::new(0),
+        }))
     }
 
     fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether all of it has been given out, perhaps.
+    fn is_spent(&self) -> bool {
+        self.copied.load(Ordering::Relaxed) as u64 >= self.range.end - self.range.start
     }
 
     fn is_forgotten(&self) -> bool {
@@ -169,6 +182,7 @@ impl Ahead {
             let n = (pages.bytes().len() - from).min(out.len() - done);
             out[done..done + n].copy_from_slice(&pages.bytes()[from..from + n]);
             window.touch();
+            window.copied.fetch_add(n, Ordering::Relaxed);
             done += n;
         }
         done
@@ -247,10 +261,13 @@ impl State {
             (stream.covered, stream.window) = (end, size);
             at = end;
         }
-        // What this reader has left behind; a request that it overtook may still be on its way.
+        // What this reader has left behind, and what a request that it overtook may still want.
         let left = stream.next.saturating_sub(AHEAD + BEHIND).min(around.start);
         let id = stream.id;
-        self.windows.retain(|window| window.stream != id || window.range.end > left);
+        self.windows.retain(|window| {
+            let end = window.range.end;
+            window.stream != id || (end > left && !(window.is_spent() && end <= around.start))
+        });
         self.over(around)
     }
 }

@@ -55,6 +55,7 @@ class Server:
         self.names = {1: b""}  # node number to path below the directory
         self.numbers = {b"": 1}
         self.open_files = {}
+        self.opened = {}  # node number to its last handle
         self.next_handle = 1
         self.rules = []
         self.generation = 0  # of the rules: who hangs goes on when they are cleared
@@ -122,7 +123,8 @@ class Server:
                 self.asked[path] = self.asked.get(path, 0) + 1
             self.strike(path, "getattr", 0, 1, None)
             number, _, handle = struct.unpack_from("<IIQ", body)
-            open_file = self.open_files.get(handle) if number & 1 else None
+            with self.lock:  # an unlinked file has no path any more
+                open_file = self.open_files.get(handle if number & 1 else self.opened.get(node))
             about = os.stat(os.path.join(self.directory, path)) if open_file is None else os.fstat(open_file)
             seconds, nanos = divmod(int(self.attr_seconds * 1e9), 10**9)
             return struct.pack("<QII", seconds, nanos, 0) + self.attributes(node, about)
@@ -133,6 +135,7 @@ class Server:
                 with self.lock:
                     handle, self.next_handle = self.next_handle, self.next_handle + 1
                     self.open_files[handle] = descriptor
+                    self.opened[node] = handle
             return struct.pack("<QIi", handle, DIRECT_IO if self.direct_io else 0, 0)
         if opcode == READ:
             return self.read(node, *struct.unpack_from("<QQIIQI", body))
