@@ -170,6 +170,15 @@ impl Body {
         }
     }
 
+    /// The one file that the bytes come from, where that is plain to see.
+    pub(crate) fn shard(&self) -> Option<u32> {
+        match self {
+            Body::Span(extent) | Body::Swapped(extent, _) => Some(extent.shard),
+            Body::Decoded(decoded) => Some(decoded.extent.shard),
+            _ => None,
+        }
+    }
+
     /// Fills `out`, which lies inside the body.
     pub(crate) fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
         match self {

@@ -27,6 +27,7 @@ use breaker::Breakers;
 use damage::Damage;
 use status::{Counters, count};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -422,9 +423,15 @@ impl Store {
                 .map_err(|e| ReadFailure { good: 0, error: StoreError::Stale(e) })?;
         }
         let start = extent.offset + from;
+        // Ends inside the file or is cut there: what was asked for does.
+        let whole = extent.offset..extent.offset.saturating_add(extent.len).min(source.len());
         let result = match self.options.verify {
-            Verify::Off => self.read_unchecked(source, start, out),
-            Verify::Always | Verify::Once => self.read_checked(source, shard, start, out),
+            Verify::Off => {
+                let wanted = start..start + out.len() as u64;
+                source.announce(wanted.clone(), wanted, whole);
+                self.read_unchecked(source, start, out)
+            }
+            Verify::Always | Verify::Once => self.read_checked(source, shard, whole, start, out),
         };
         // After the copy, so that nothing read from a changed file gets out, checked or not.
         if let Err(e) = source.check_unchanged() {
@@ -465,6 +472,7 @@ impl Store {
         &self,
         source: &Source,
         shard: u32,
+        extent: Range<u64>,
         start: u64,
         out: &mut [u8],
     ) -> Result<(), ReadFailure> {
@@ -472,7 +480,7 @@ impl Store {
         for piece in self.grid().pieces_from(shard, start) {
             let from = start + done as u64 - piece.offset;
             let take = (piece.len - from).min((out.len() - done) as u64) as usize;
-            self.read_piece(source, &piece, from, &mut out[done..done + take])
+            self.read_piece(source, &piece, extent.clone(), from, &mut out[done..done + take])
                 .map_err(|failure| ReadFailure { good: done + failure.good, ..failure })?;
             done += take;
             if done == out.len() {

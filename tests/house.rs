@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("format", &["bytes", "dtype", "model"]),
     ("overrides", &["model"]),
     ("naming", &["bytes", "dtype", "model"]),
-    ("trust", &["bytes", "model", "naming", "source"]),
+    ("trust", &["bytes", "dtype", "model", "naming", "source"]),
     ("seal", &["bytes", "dtype", "model", "source", "trust"]),
     ("store", &["bytes", "model", "seal", "source", "trust"]),
     ("load", &["bytes", "dtype", "format", "model", "source"]),

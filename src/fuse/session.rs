@@ -62,6 +62,7 @@ pub struct Unmounter {
     mountpoint: PathBuf,
     /// Device number of the mount: what lies there later may be somebody else's.
     device: u64,
+    lanes: Arc<lanes::Lanes>,
 }
 
 /// Mounts `fs` on `mountpoint`; when this returns, the mount answers.
@@ -75,10 +76,10 @@ pub fn mount(
     let activity = Arc::new(Activity::new());
     let threads = options.threads.max(1);
     let (alive, ended) = mpsc::channel();
+    let lanes = Arc::new(lanes::Lanes::new(fs.lanes(), threads));
     let adapter = Adapter {
         _alive: alive,
-        // One for each source, and one for what needs them all.
-        lanes: lanes::Lanes::new(fs.store().sources().len() + 1, threads),
+        lanes: Arc::clone(&lanes),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },
@@ -89,7 +90,7 @@ pub fn mount(
     let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
-    let handle = Unmounter { mountpoint, device };
+    let handle = Unmounter { mountpoint, device, lanes };
     Ok(Mounted { session: ManuallyDrop::new(session), ended, handle, activity })
 }
 
@@ -164,8 +165,10 @@ impl Unmounter {
     }
 
     /// Unmounts: at once when nothing is open, else lazily (the mount leaves the tree now
-    /// and ends with the last open file). Returns whether it had to be lazy.
+    /// and ends with the last open file). Returns whether it had to be lazy. Reads that hang
+    /// in their source fail from now on, or the last file would never be closed.
     pub fn unmount(&self) -> io::Result<bool> {
+        self.lanes.leave();
         // Somebody may have unmounted us and mounted something else here.
         if self.mountpoint.symlink_metadata().is_ok_and(|m| m.dev() != self.device) {
             return Ok(false);
@@ -186,6 +189,12 @@ impl Unmounter {
             Err(Errno::EINVAL) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Answers for all reads that wait for their source: the process is about to end, and a
+    /// thread that hangs in the source would keep the connection, and them, with it.
+    pub fn abandon(&self) {
+        self.lanes.abandon();
     }
 
     fn fusermount(&self, arguments: &[&str]) -> io::Result<()> {

@@ -27,7 +27,7 @@ const LAYERS: usize = 8;
 fn main() {
     println!("type   shape          view  GB/s  plain  of plain");
     for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_K] {
-        for shape in [[3072, 768], [768, 3072], [6400, 1600]] {
+        for shape in [[3072_u64, 768], [768, 3072], [6400, 1600]] {
             if !shape[1].is_multiple_of(dtype.block().elements) {
                 continue;
             }

@@ -1,6 +1,6 @@
 """Sealing under attack: killed, edited, cut short, raced for; parts and what the seal saves.
 
-The short form runs always; WEIGHTFS_SOAK=1 (scripts/soak) runs the numbers that the
+The short form runs always; WEIGHTFS_SOAK=1 (scripts/soak seal) runs the numbers that the
 promises name.
 """
 
