@@ -56,7 +56,15 @@ pub(super) struct Lanes {
 
 /// Everybody who waits, in the order they came.
 #[derive(Default)]
-struct Waiting(Mutex<(u64, BTreeMap<u64, (Instant, Job)>)>);
+struct Waiting(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    /// How many have come.
+    last: u64,
+    /// Since when each waits, and how it is turned away.
+    all: BTreeMap<u64, (Instant, Job)>,
+}
 
 #[derive(Default)]
 struct Lane {
@@ -84,32 +92,32 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, (Instant, Job)>)> {
+    fn lock(&self) -> MutexGuard<'_, Line> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, refuse: Job) -> u64 {
-        let mut all = self.lock();
-        all.0 += 1;
-        let number = all.0;
-        all.1.insert(number, (Instant::now(), refuse));
+        let mut line = self.lock();
+        line.last += 1;
+        let number = line.last;
+        line.all.insert(number, (Instant::now(), refuse));
         number
     }
 
     fn remove(&self, number: u64) {
-        self.lock().1.remove(&number);
+        self.lock().all.remove(&number);
     }
 
     /// Answers for everybody who has waited for `patience`.
     fn refuse(&self, patience: Duration) {
         let mut gone = Vec::new();
-        let mut all = self.lock();
-        while let Some(first) = all.1.first_entry()
+        let mut line = self.lock();
+        while let Some(first) = line.all.first_entry()
             && first.get().0.elapsed() >= patience
         {
             gone.push(first.remove().1);
         }
-        drop(all);
+        drop(line);
         gone.into_iter().for_each(|refuse| refuse());
     }
 }
@@ -284,7 +292,7 @@ mod tests {
         lanes.run(Some(0), Told(told.clone()), |_| panic!("planned"));
         lanes.run(Some(0), Told(told), answer);
         assert_eq!(heard.recv(), Ok("answered"));
-        while !lanes.waiting.lock().1.is_empty() {
+        while !lanes.waiting.lock().all.is_empty() {
             std::thread::yield_now();
         }
     }
