@@ -1,9 +1,11 @@
-//! Random access to bytes, without saying where they lie.
+//! Random access to bytes, without saying where they lie; and bytes as hexadecimal digits.
 //!
 //! The formats read through [`ReadAt`]; a file, a checked store and a slice in a
 //! test all offer it. Must not know files, formats or checks.
 
 use std::io;
+
+pub mod hex;
 
 /// Bytes that can be copied out from any place.
 pub trait ReadAt {

@@ -31,6 +31,7 @@ mod output;
 mod patience;
 mod preflight;
 mod progress;
+mod provenance;
 mod ready;
 mod seal;
 mod status;
@@ -72,6 +73,7 @@ fn dispatch(parsed: args::Parsed) -> anyhow::Result<Exit> {
         Command::Cat(args) => cat::run(&args),
         Command::Seal(args) => seal::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Provenance(args) => provenance::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Completions(args) => completions::run(&args),

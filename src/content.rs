@@ -19,6 +19,7 @@ pub mod remade;
 pub mod rows;
 mod scaled;
 pub mod transposed;
+mod turn;
 
 /// The bytes of one file.
 #[derive(Clone, Debug)]
@@ -166,6 +167,15 @@ impl Body {
             Body::Remade(remade) => remade.len(),
             Body::Text(text) => text.len(),
             Body::Whole(whole) => whole.len(),
+        }
+    }
+
+    /// The one file that the bytes come from, where that is plain to see.
+    pub(crate) fn shard(&self) -> Option<u32> {
+        match self {
+            Body::Span(extent) | Body::Swapped(extent, _) => Some(extent.shard),
+            Body::Decoded(decoded) => Some(decoded.extent.shard),
+            _ => None,
         }
     }
 

@@ -10,11 +10,11 @@ use crate::model::{Extent, Model, Value};
 use crate::naming::Catalog;
 use crate::quant::Target;
 use crate::scale::Scales;
-use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
 use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, Stock, document, json};
+pub use lanes::Lane;
 use members::Choice;
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 mod companions;
+mod lanes;
 pub mod live;
 mod members;
 mod sums;
@@ -152,8 +153,8 @@ pub struct WeightFs {
     metadata: OnceLock<Arc<Text>>,
     /// One slot per metadata key, filled when its size is first asked for.
     values: Box<[OnceLock<Arc<Text>>]>,
-    /// `SHA256SUMS` and `tensors.sfv`.
-    sums: [OnceLock<Arc<Text>>; 2],
+    /// `SHA256SUMS`, `tensors.sfv` and `provenance.yaml`.
+    sums: [OnceLock<Arc<Text>>; sums::Kind::COUNT],
     /// `model.safetensors`, stored, in each dtype and in `hf/`.
     whole: [OnceLock<Arc<Whole>>; Choice::COUNT],
     /// `model.gguf`.
@@ -241,6 +242,9 @@ impl WeightFs {
             Node::Doc(Doc::Metadata) => self.metadata.get().is_some(),
             Node::Doc(Doc::Sha256Sums) => self.sums[sums::Kind::Sha256 as usize].get().is_some(),
             Node::Doc(Doc::Sfv) => self.sums[sums::Kind::Sfv as usize].get().is_some(),
+            Node::Doc(Doc::Provenance) => {
+                self.sums[sums::Kind::Provenance as usize].get().is_some()
+            }
             Node::Meta(i) => {
                 let i = i as usize;
                 matches!(self.parts.model.metadata[i].value, Value::Str(_))
@@ -251,15 +255,6 @@ impl WeightFs {
             Node::Gguf => self.gguf.get().is_some(),
             _ => true,
         }
-    }
-
-    /// The source that must be waited for before the size of `node` is known, or one past the
-    /// last where that only takes time.
-    pub fn making(&self, node: Node) -> Option<u32> {
-        if self.knows_size(node) {
-            return None;
-        }
-        Some(self.slow_source(node.ino()).unwrap_or(self.parts.store.sources().len() as u32))
     }
 
     /// Attributes of a node.
@@ -312,31 +307,6 @@ impl WeightFs {
         let mut all = behind.iter().chain(other);
         let changed = all.try_for_each(|source| source.check_unchanged());
         changed.map_err(|e| FsError::Read { good: 0, error: e.into() })
-    }
-
-    /// The source a read of `ino` may have to wait for, when it is not on a local file system.
-    /// A file of the whole model may wait for any: its number is one past the last source's.
-    pub fn slow_source(&self, ino: Ino) -> Option<u32> {
-        let node = self.layout.node(self.names(), ino)?;
-        if matches!(node, Node::Whole(_) | Node::Gguf | Node::HfWeights) {
-            let sources = self.parts.store.sources();
-            let slow = sources.iter().any(|source| source.io() == IoMode::Pread);
-            return slow.then_some(sources.len() as u32);
-        }
-        let shard = match node {
-            Node::Tensor(_, _, View::Json)
-            | Node::Live(_)
-            | Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv) => {
-                return None;
-            }
-            // Metadata lies in the first file.
-            _ => self.shard(node).unwrap_or(0),
-        };
-        let slow = |shard: &u32| {
-            let source = self.parts.store.sources().get(*shard as usize);
-            source.is_some_and(|source| source.io() == IoMode::Pread)
-        };
-        [Some(shard), self.other_shard(node)].into_iter().flatten().find(slow)
     }
 
     fn shard_mtime(&self, shard: u32) -> SystemTime {
@@ -456,6 +426,7 @@ impl WeightFs {
             }
             Node::Doc(Doc::Sha256Sums) => self.sums(sums::Kind::Sha256)?,
             Node::Doc(Doc::Sfv) => self.sums(sums::Kind::Sfv)?,
+            Node::Doc(Doc::Provenance) => self.sums(sums::Kind::Provenance)?,
             Node::Meta(i) => self.value(i)?,
             Node::Source(i) => {
                 let len = model.shards[i as usize].len;
@@ -557,7 +528,7 @@ impl WeightFs {
         })
     }
 
-    /// `SHA256SUMS` or `tensors.sfv`.
+    /// `SHA256SUMS`, `tensors.sfv` or `provenance.yaml`.
     fn sums(&self, kind: sums::Kind) -> Result<Content<'_>, FsError> {
         let text = once(&self.sums[kind as usize], || {
             let mut builder = Builder::new(&self.parts.model, &self.parts.store);

@@ -41,8 +41,11 @@ const DIRECT_FROM: u64 = 64 * 1024;
 
 /// What the kernel asks for ahead of a reader at the most; it has limits of its own.
 const READAHEAD: u32 = 16 * 1024 * 1024;
-/// Requests the kernel may have under way without somebody waiting for them.
-const BACKGROUND: u16 = 64;
+/// Requests the kernel may have under way without somebody waiting for them: reading ahead, for
+/// pages and past them. One limit for the whole mount, so if reads of a source that hangs could
+/// reach it, nothing of another source would be read any more; how far each reader runs ahead
+/// is limited elsewhere.
+const BACKGROUND: u16 = 16 * 1024;
 
 /// Whether tensor bytes pass through the kernel's page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -77,7 +80,7 @@ struct Adapter {
     fs: Arc<WeightFs>,
     owner: Owner,
     serving: Serving,
-    lanes: lanes::Lanes,
+    lanes: Arc<lanes::Lanes>,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
     _alive: Sender<()>,
@@ -167,15 +170,36 @@ impl Adapter {
 
     /// Gives `then` the attributes of `node`: from another thread when its size has to be found
     /// first.
-    fn with_attr(&self, node: Node, then: impl FnOnce(Result<FileAttr, FsError>) + Send + 'static) {
+    fn with_attr<R: lanes::Reply>(
+        &self,
+        node: Node,
+        reply: R,
+        then: impl FnOnce(R, Result<FileAttr, FsError>) + Send + 'static,
+    ) {
         let (fs, owner) = (Arc::clone(&self.fs), self.owner);
-        let answer = move || then(guarded(|| Ok(owner.attr(&fs.attr(node)?))));
-        match self.fs.making(node) {
-            None => answer(),
-            Some(lane) => self.lanes.run(lane as usize, answer),
-        }
+        let lane = self.fs.lane_of_attr(node).map(|lane| lane.0);
+        self.lanes.run(lane, reply, move |slot| {
+            let attr = guarded(|| Ok(owner.attr(&fs.attr(node)?)));
+            if let Some(reply) = slot.take() {
+                then(reply, attr);
+            }
+        });
     }
 }
+
+/// Replies that can be given by somebody else than who finds them out.
+macro_rules! refusable {
+    ($($reply:ty),+) => {
+        $(impl lanes::Reply for $reply {
+            fn refuse(self) {
+                debug!("given up: the source does not answer, and the mount is to go");
+                self.error(Errno::EIO);
+            }
+        })+
+    };
+}
+
+refusable!(ReplyAttr, ReplyData, ReplyEntry, ReplyOpen);
 
 impl Serving {
     /// How a file is opened: past the page cache, or with its pages kept between opens.
@@ -232,7 +256,7 @@ fn answer_read(
     handle: Handle,
     (offset, size): (u64, u32),
     lock_owner: Option<LockOwner>,
-    reply: ReplyData,
+    slot: lanes::Slot<ReplyData>,
 ) {
     ANSWER.with_borrow_mut(|answer| {
         let size = size as usize;
@@ -241,7 +265,11 @@ fn answer_read(
         }
         let at = answer.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE);
         let answer = &mut answer[at..at + size];
-        match guarded(|| fs.read(ino, handle, offset, answer)) {
+        let result = guarded(|| fs.read(ino, handle, offset, answer));
+        let Some(reply) = slot.take() else {
+            return;
+        };
+        match result {
             Ok(n) => {
                 debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
                 reply.data(&answer[..n]);
@@ -314,7 +342,7 @@ impl Filesystem for Adapter {
                 return reply.error(errno::errno(&error));
             }
         };
-        self.with_attr(node, move |found| {
+        self.with_attr(node, reply, move |reply, found| {
             answer!(
                 reply,
                 format_args!("lookup parent={parent} ino={}", node.ino().0),
@@ -331,7 +359,7 @@ impl Filesystem for Adapter {
             Ok(node) => node,
             Err(error) => return reply.error(errno::errno(&error)),
         };
-        self.with_attr(node, move |found| {
+        self.with_attr(node, reply, move |reply, found| {
             answer!(reply, format_args!("getattr ino={number}"), found, |attr| {
                 reply.attr(&time_to_live(node), &attr);
             });
@@ -353,8 +381,12 @@ impl Filesystem for Adapter {
         };
         let (fs, serving) = (Arc::clone(&self.fs), self.serving);
         let activity = Arc::clone(&self.activity);
-        let open = move || {
+        let lane = self.fs.lane_of_open(ino).map(|lane| lane.0);
+        self.lanes.run(lane, reply, move |slot| {
             let opened = guarded(|| serving.open(&fs, ino));
+            let Some(reply) = slot.take() else {
+                return opened.into_iter().for_each(|(handle, _)| fs.release(handle));
+            };
             answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
                 Handle,
                 _
@@ -363,12 +395,7 @@ impl Filesystem for Adapter {
                 activity.touch();
                 reply.opened(FileHandle(handle.0), flags);
             });
-        };
-        // Even the attributes of a file may have to come from a server that is slow to answer.
-        match self.fs.slow_source(ino) {
-            None => open(),
-            Some(lane) => self.lanes.run(lane as usize, open),
-        }
+        });
     }
 
     fn read(
@@ -386,15 +413,11 @@ impl Filesystem for Adapter {
             return reply.error(Errno::ENOENT);
         };
         let handle = Handle(fh.0);
-        match self.fs.slow_source(ino) {
-            None => answer_read(&self.fs, ino, handle, (offset, size), lock_owner, reply),
-            Some(shard) => {
-                let fs = Arc::clone(&self.fs);
-                self.lanes.run(shard as usize, move || {
-                    answer_read(&fs, ino, handle, (offset, size), lock_owner, reply);
-                });
-            }
-        }
+        let fs = Arc::clone(&self.fs);
+        let lane = self.fs.lane_of_read(ino, offset).map(|lane| lane.0);
+        self.lanes.run(lane, reply, move |slot| {
+            answer_read(&fs, ino, handle, (offset, size), lock_owner, slot);
+        });
     }
 
     fn release(

@@ -79,7 +79,7 @@ pub struct Layout {
 /// Which files about the whole model a mount has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// `tensors.sfv`: there are CRC32s to list.
+    /// `tensors.sfv` and `provenance.yaml`: there are CRC32s to list.
     pub sealed: bool,
     /// `SHA256SUMS`: there are SHA-256 digests to list.
     pub hashed: bool,
@@ -175,6 +175,7 @@ impl Layout {
         }
         if sealed {
             root.push(("tensors.sfv", Node::Doc(Doc::Sfv)));
+            root.push(("provenance.yaml", Node::Doc(Doc::Provenance)));
         }
         root.push((".weightfs", Node::Dir(Dir::Live)));
         let hf =

@@ -29,4 +29,5 @@ pub mod scale;
 pub mod seal;
 pub mod source;
 pub mod store;
+pub mod trust;
 pub mod view;

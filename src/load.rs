@@ -7,6 +7,7 @@
 //! the model's directory; names are looked for beside the name the user gave, not beside
 //! what a symlink resolves to.
 
+use crate::format::gguf::Known;
 use crate::format::{Detected, UNKNOWN};
 use crate::model::Model;
 use crate::source::{IoMode, Source};
@@ -19,11 +20,13 @@ mod error;
 mod file;
 mod gguf;
 mod names;
+mod part;
 mod safetensors;
 #[cfg(test)]
 mod tests;
 
 pub use error::LoadError;
+pub use part::open_part;
 
 /// An open model: what it is, and its files in the order of `model.shards`.
 #[derive(Debug)]
@@ -37,8 +40,18 @@ pub struct Loaded {
     pub entry: PathBuf,
 }
 
+/// What is known from before about the GGUF files of the model with a given entry file, by
+/// their names beside their siblings; nothing, where nothing is. It saves time and is not
+/// believed: see [`crate::format::gguf::parse_known`].
+pub type Recall<'a> = dyn Fn(&Path) -> Vec<(Box<[u8]>, Known)> + 'a;
+
 /// Opens the model that `spec` names (contract section 1, MODEL).
 pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
+    open_known(spec, io, &|_| Vec::new())
+}
+
+/// As [`open`], for a caller that may know something about the files from before.
+pub fn open_known(spec: &Path, io: IoMode, recall: &Recall<'_>) -> Result<Loaded, LoadError> {
     let failed = |op| move |source| LoadError::Io { file: spec.into(), op, source };
     let kind = match std::fs::metadata(spec) {
         Ok(metadata) => metadata.file_type(),
@@ -46,11 +59,11 @@ pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
     };
     if !kind.is_dir() {
         let path = std::path::absolute(spec).map_err(failed("find it"))?;
-        return open_file(&path, io);
+        return open_file(&path, io, recall);
     }
     let directory = std::path::absolute(spec).map_err(failed("find it"))?;
     let found = directory::find(&directory)?;
-    let mut loaded = open_file(&found.entry, io)?;
+    let mut loaded = open_file(&found.entry, io, recall)?;
     loaded.model.warnings.extend(directory::ignored(&found.models, &loaded));
     Ok(loaded)
 }
@@ -66,14 +79,19 @@ fn store_name(spec: &Path) -> Option<LoadError> {
 }
 
 /// Opens the model that `path`, which is no directory, leads to.
-fn open_file(path: &Path, io: IoMode) -> Result<Loaded, LoadError> {
+fn open_file(path: &Path, io: IoMode, recall: &Recall<'_>) -> Result<Loaded, LoadError> {
     let opened = file::open(path, io)?;
-    open_content(path, opened, io).map_err(|e| file::with_piece_hint(path, e))
+    open_content(path, opened, io, recall).map_err(|e| file::with_piece_hint(path, e))
 }
 
-fn open_content(path: &Path, opened: Opened, io: IoMode) -> Result<Loaded, LoadError> {
+fn open_content(
+    path: &Path,
+    opened: Opened,
+    io: IoMode,
+    recall: &Recall<'_>,
+) -> Result<Loaded, LoadError> {
     match opened.detected {
-        Detected::Gguf => gguf::open(path, opened.source, io),
+        Detected::Gguf => gguf::open(path, opened.source, io, recall),
         Detected::Safetensors => safetensors::open(path, opened.source, io),
         Detected::Json => safetensors::open_index(path, &opened.source, io),
         // Nothing is recognised: let the reader whose file this claims to be say what is wrong.
@@ -81,7 +99,7 @@ fn open_content(path: &Path, opened: Opened, io: IoMode) -> Result<Loaded, LoadE
             safetensors::open(path, opened.source, io)
         }
         Detected::Other(UNKNOWN) if name_of(path).ends_with(b".gguf") => {
-            gguf::open(path, opened.source, io)
+            gguf::open(path, opened.source, io, recall)
         }
         Detected::Other(what) => Err(file::not_a_model(path, what)),
     }

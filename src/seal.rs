@@ -14,9 +14,10 @@ mod entry;
 mod fold;
 mod grid;
 mod headers;
-mod hex;
 mod lexer;
+mod merge;
 mod ordered;
+mod peek;
 mod place;
 mod read;
 mod sums;
@@ -25,17 +26,22 @@ mod verify;
 mod whole;
 mod write;
 
+pub use crate::bytes::hex::{crc_hex, from_hex, hex};
 pub use create::{Outcome, SealOptions, SealReport, create};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
-pub use hex::{crc_hex, from_hex, hex};
+pub use merge::merge;
+pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find};
+pub use place::{beside, cache_home, cached, find, part_beside};
+pub use target::is_seal;
 pub use verify::{
     Bad, Verified, VerifyOptions, VerifyReport, sha256_file, verify, verify_against,
     verify_unopened,
 };
 
+use crate::bytes::hex;
 use crate::source::{Source, SourceError};
+use crate::trust::{Contradiction, Known};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
@@ -100,6 +106,17 @@ pub enum SealError {
         disk: String,
         /// Checksum of the bytes that the page cache gives.
         cache: String,
+    },
+    /// The bytes are not what is written down about them elsewhere.
+    #[error("{0}")]
+    Contradicted(Box<Contradiction>),
+    /// Parts that cannot be merged.
+    #[error("{file}: {what}")]
+    Parts {
+        /// A part.
+        file: String,
+        /// Why not, with the other part or the file.
+        what: String,
     },
     /// The caller asked for what cannot be.
     #[error("chunk size {0} is not a power of two from 4 KiB to 16 MiB")]
@@ -172,6 +189,12 @@ pub struct Seal {
     headers: Vec<Option<[u8; 32]>>,
     /// SHA-256 of each whole source file, by shard.
     files: Vec<Option<[u8; 32]>>,
+    /// When it was made, in its own words.
+    created: String,
+    /// The modification time of each source file then.
+    mtimes: Vec<String>,
+    /// For each file, begin and end of the long arrays of its metadata, where it says so.
+    arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
 }
 
@@ -179,6 +202,11 @@ impl Seal {
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         self.file.path()
+    }
+
+    /// When it was made, as it says: `2026-11-30T00:00:00Z`.
+    pub fn created(&self) -> &str {
+        &self.created
     }
 
     /// Pieces and chunks that it speaks of.
@@ -244,6 +272,20 @@ impl Seal {
             first += out.len() as u64;
         }
         Ok(())
+    }
+}
+
+impl Known for Seal {
+    fn file_sha256(&self, shard: usize) -> Option<[u8; 32]> {
+        self.source_sha256(shard)
+    }
+
+    fn tensor_sha256(&self, index: usize) -> Option<[u8; 32]> {
+        self.tensor(index)?.sha256
+    }
+
+    fn tensor_crc32(&self, index: usize) -> Option<u32> {
+        Some(self.tensor(index)?.crc32)
     }
 }
 

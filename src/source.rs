@@ -3,6 +3,7 @@
 //! Bytes are copied out, so what a checksum saw is what is served. Must not know
 //! what the bytes mean.
 
+mod ahead;
 mod direct;
 mod identity;
 mod mapping;
@@ -11,12 +12,14 @@ mod sigbus;
 pub use identity::{Identity, Timestamp, timestamp};
 
 use crate::bytes::ReadAt;
+use ahead::{Ahead, Pages};
 use direct::Direct;
 use identity::{Baseline, Names, Verdict};
 use mapping::Mapping;
 use std::ffi::OsStr;
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -109,6 +112,10 @@ pub struct Source {
     modified: SystemTime,
     mapping: Option<Mapping>,
     direct: Direct,
+    /// Where each read is a journey.
+    ahead: Option<Ahead>,
+    /// Whether the kernel asks for as much at a time as we would.
+    far_sighted: OnceLock<bool>,
     /// Change time of the baseline, for a look without the lock.
     ctime: AtomicI64,
     baseline: Mutex<Baseline>,
@@ -146,10 +153,11 @@ impl Source {
 
         let path = std::path::absolute(path).map_err(fail("absolute path"))?;
         let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let remote = mapping::is_remote(&file);
         let map = match io {
             IoMode::Pread => false,
             IoMode::Mmap => true,
-            IoMode::Auto => !mapping::is_remote(&file),
+            IoMode::Auto => !remote,
         };
         let mapping = match usize::try_from(opened.size) {
             Ok(len) if map && len > 0 => match Mapping::new(&file, len) {
@@ -169,6 +177,8 @@ impl Source {
             #[cfg(test)]
             faults: Faults::default(),
             direct: Direct::default(),
+            ahead: (remote && mapping.is_none()).then(Ahead::default),
+            far_sighted: OnceLock::new(),
             file,
             path,
             canonical,
@@ -229,8 +239,40 @@ impl Source {
         {
             return self.with_faults(Door::Usual, offset, out);
         }
-        self.pread(offset, out)?;
+        let done = self.ahead.as_ref().map_or(0, |ahead| ahead.copy(offset, out));
+        self.pread(offset + done as u64, &mut out[done..])?;
         self.with_faults(Door::Usual, offset, out)
+    }
+
+    /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
+    /// reads on and on from a source that is far away is read ahead of.
+    pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) {
+        if let Some(ahead) = &self.ahead {
+            ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
+        }
+    }
+
+    /// Whole pages for a window; `None` when they cannot be had, all of them.
+    fn fetch(&self, at: u64, len: usize) -> Option<Pages> {
+        let left = usize::try_from(self.len().checked_sub(at)?).unwrap_or(usize::MAX);
+        let bytes = len.min(left);
+        // The last request of a file is as large as the others: it costs nothing.
+        let last = left <= len;
+        let room = if last { len.next_multiple_of(ahead::SMALL as usize) } else { len };
+        let mut pages = Pages::new(room.next_multiple_of(ahead::PAGE as usize));
+        let far_sighted = *self.far_sighted.get_or_init(|| mapping::reads_far(&self.file));
+        let got = match far_sighted {
+            false => self.direct.fill(&self.file, at, pages.bytes_mut()).ok()?,
+            true => None,
+        };
+        match got {
+            Some(got) if got >= bytes => {}
+            // It is no longer as long as it was: who reads there finds out.
+            Some(_) => return None,
+            None => self.pread(at, &mut pages.bytes_mut()[..bytes]).ok()?,
+        }
+        pages.cut(bytes);
+        Some(pages)
     }
 
     /// As `read_at` but always by `pread`, past the mapping: for a second look.
@@ -278,6 +320,9 @@ impl Source {
     /// mapped stays. Whole pages around them.
     pub fn evict(&self, offset: u64, len: u64) {
         const PAGE: u64 = 4096;
+        if let Some(ahead) = &self.ahead {
+            ahead.forget(offset..offset + len);
+        }
         let end = (offset + len).next_multiple_of(PAGE).min(self.len());
         let from = offset / PAGE * PAGE;
         if let Some(mapping) = &self.mapping

@@ -15,17 +15,19 @@ mod status;
 mod table;
 mod tofu;
 
-pub use crate::seal::{Part, hex};
+pub use crate::seal::{Checksum, Part, hex};
 pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
-use crate::seal::{Checksum, DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
+use crate::seal::{DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
 use crate::source::{Source, SourceError};
+use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
 use status::{Counters, count};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -212,6 +214,8 @@ pub struct Store {
     sources: Vec<Source>,
     basis: Basis,
     options: StoreOptions,
+    /// What is written down elsewhere about the files.
+    anchors: Vec<Told>,
     counters: Counters,
     damage: Damage,
     breakers: Breakers,
@@ -275,7 +279,22 @@ impl Store {
             sources,
             basis,
             options,
+            anchors: Vec::new(),
         }
+    }
+
+    /// Compares what was sealed with `anchors`, and keeps what came of it. Whether one that
+    /// disagrees is borne is for the caller to decide.
+    pub fn with_anchors(mut self, anchors: &[Anchor]) -> Store {
+        let known = self.seal().map(|seal| seal as &dyn Known);
+        let told = |anchor| Told::new(anchor, known.and_then(|known| agreement(anchor, known)));
+        self.anchors = anchors.iter().map(told).collect();
+        self
+    }
+
+    /// What is written down elsewhere about the files, in their order.
+    pub fn anchors(&self) -> &[Told] {
+        &self.anchors
     }
 
     /// The model whose bytes these are.
@@ -315,10 +334,21 @@ impl Store {
     pub fn trust(&self) -> Trust {
         match self.seal() {
             Some(_) if self.options.seal_given_on_command_line => Trust::Pinned,
+            Some(_) if self.is_of_store() => Trust::Store,
             Some(_) => Trust::Sidecar,
             None if self.options.verify == Verify::Off => Trust::None,
             None => Trust::Tofu,
         }
+    }
+
+    /// Whether every file was sealed with the SHA-256 that its content-addressed name says.
+    fn is_of_store(&self) -> bool {
+        let named = |shard| {
+            let mut anchors = self.anchors.iter().filter(|anchor| anchor.shard == shard);
+            anchors.any(|anchor| anchor.kind.is_store() && anchor.agrees == Some(true))
+        };
+        let disagrees = self.anchors.iter().any(|anchor| anchor.agrees == Some(false));
+        !self.sources.is_empty() && !disagrees && (0..self.sources.len()).all(named)
     }
 
     /// Checksums of a stored tensor, from the seal.
@@ -393,9 +423,15 @@ impl Store {
                 .map_err(|e| ReadFailure { good: 0, error: StoreError::Stale(e) })?;
         }
         let start = extent.offset + from;
+        // Ends inside the file or is cut there: what was asked for does.
+        let whole = extent.offset..extent.offset.saturating_add(extent.len).min(source.len());
         let result = match self.options.verify {
-            Verify::Off => self.read_unchecked(source, start, out),
-            Verify::Always | Verify::Once => self.read_checked(source, shard, start, out),
+            Verify::Off => {
+                let wanted = start..start + out.len() as u64;
+                source.announce(wanted.clone(), wanted, whole);
+                self.read_unchecked(source, start, out)
+            }
+            Verify::Always | Verify::Once => self.read_checked(source, shard, whole, start, out),
         };
         // After the copy, so that nothing read from a changed file gets out, checked or not.
         if let Err(e) = source.check_unchanged() {
@@ -436,6 +472,7 @@ impl Store {
         &self,
         source: &Source,
         shard: u32,
+        extent: Range<u64>,
         start: u64,
         out: &mut [u8],
     ) -> Result<(), ReadFailure> {
@@ -443,7 +480,7 @@ impl Store {
         for piece in self.grid().pieces_from(shard, start) {
             let from = start + done as u64 - piece.offset;
             let take = (piece.len - from).min((out.len() - done) as u64) as usize;
-            self.read_piece(source, &piece, from, &mut out[done..done + take])
+            self.read_piece(source, &piece, extent.clone(), from, &mut out[done..done + take])
                 .map_err(|failure| ReadFailure { good: done + failure.good, ..failure })?;
             done += take;
             if done == out.len() {

@@ -13,8 +13,10 @@ use std::borrow::Cow;
 pub mod document;
 pub mod json;
 pub mod npy;
+pub mod provenance;
 mod remade;
 pub mod scaled;
+pub mod sums;
 pub mod text;
 pub mod whole;
 

@@ -42,8 +42,10 @@ pub(crate) enum Command {
     Cat(CatArgs),
     /// Compute the checksums of every byte and write them beside the model
     Seal(SealArgs),
-    /// Check every byte against the seal or a given digest
+    /// Check every byte against the seal, a store's digest or a given one
     Verify(VerifyArgs),
+    /// Report where the model comes from, and the checksums of its files and tensors
+    Provenance(ProvenanceArgs),
     /// Show stored names and the names they are mounted under
     Map(MapArgs),
     /// Show what a mounted daemon does and has met
@@ -170,6 +172,14 @@ pub(crate) struct NameArgs {
 pub(crate) struct SealArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
+    /// Seal each FILE by itself, one file of a set, as a part: FILE.weightfs-part.json. The
+    /// other files need not be there
+    #[arg(long)]
+    pub(crate) part: bool,
+    /// Make one seal from parts, one per file of the model, without reading the files again.
+    /// The model is found beside the first part, or is named as well
+    #[arg(long, conflicts_with_all = ["part", "chunk_size", "no_sha256"])]
+    pub(crate) merge: bool,
     /// Bytes per checksum, a power of two from 4KiB to 16MiB (64KiB if not given)
     #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
     pub(crate) chunk_size: Option<u32>,
@@ -188,7 +198,8 @@ pub(crate) struct SealArgs {
 pub(crate) struct VerifyArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
-    /// Compare with the digests in FILE (lines of sha256sum)
+    /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance report,
+    /// a model signature's digests, or a seal
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]
     pub(crate) against: Option<PathBuf>,
     /// Compare with the SHA-256 of the file, 64 hex digits
@@ -197,6 +208,30 @@ pub(crate) struct VerifyArgs {
     /// Print one JSON document; result is good, damaged, unsealed, seal (at fault) or failed
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProvenanceArgs {
+    #[arg(value_name = "MODEL", help = MODEL)]
+    pub(crate) model: PathBuf,
+    /// The form of the report
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = ReportForm::Yaml, hide_possible_values = false)]
+    pub(crate) format: ReportForm,
+}
+
+/// What `provenance --format` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    /// The report, provenance.yaml of the mount
+    Yaml,
+    /// The same report as one JSON document
+    Json,
+    /// Lines that sha256sum -c takes, one per file of the model
+    Sha256sum,
+    /// Names and CRC32 of the files in the mount's tensors/
+    Sfv,
+    /// SHA-256 of each tensor as llama.cpp's gguf-hash prints them (reads all tensors)
+    GgufHash,
 }
 
 #[derive(Args, Debug)]

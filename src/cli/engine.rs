@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weightfs::format::gguf::Known;
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::fs::Hf;
 use weightfs::hf::{self, meta::Meta};
@@ -22,6 +23,7 @@ use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
 use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
+use weightfs::trust::{self, Anchor, Contradiction};
 use weightfs::view::document::Facts;
 use weightfs::view::{self, Stock};
 
@@ -71,6 +73,8 @@ pub(crate) enum Cure {
     ForceOrNone,
     /// Name another one, or mount without.
     OtherOrNone,
+    /// Make the part anew.
+    Part,
 }
 
 impl Opened {
@@ -144,10 +148,7 @@ fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
-    let mut loaded = load(path, options.io)?;
-    for setting in &options.set {
-        override_key(&mut loaded.model, setting)?;
-    }
+    let mut loaded = load_known(path, options.io, &options.seal)?;
     let mut warnings = Vec::new();
     if options.on_corruption == OnCorruption::Log {
         warnings.push(SERVES_DAMAGE.into());
@@ -173,6 +174,19 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         }
         None => {}
     }
+    let found = trust::find(&loaded.model, &loaded.sources);
+    warnings.extend(found.warnings);
+    if let Some(wrong) = disagreement(&loaded, &found.anchors, seal.as_ref()) {
+        if bad_seal == BadSeal::Refuses {
+            return Err(distrust(&wrong));
+        }
+        exit::say(&wrong.to_string());
+        warnings.push(wrong.to_string().replace('\n', ";"));
+    }
+    // Behind the seal, which speaks of the files as they are.
+    for setting in &options.set {
+        override_key(&mut loaded.model, setting)?;
+    }
     let Loaded { model, sources, entry } = loaded;
     let model = Arc::new(model);
     let store_options = StoreOptions {
@@ -180,7 +194,8 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         on_corruption: options.on_corruption,
         seal_given_on_command_line: matches!(options.seal, SealChoice::File(_)),
     };
-    let store = Store::new(Arc::clone(&model), sources, seal, store_options);
+    let store =
+        Store::new(Arc::clone(&model), sources, seal, store_options).with_anchors(&found.anchors);
     if let Some(cache) = seal::cache_home() {
         store.load_tofu(&cache.join("tofu"));
     }
@@ -215,6 +230,32 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
     })
 }
 
+/// Two sources that are trusted and disagree, if there are any: two anchors, or the seal that
+/// is in use and an anchor.
+pub(crate) fn disagreement(
+    loaded: &Loaded,
+    anchors: &[Anchor],
+    seal: Option<&Seal>,
+) -> Option<Contradiction> {
+    trust::contradiction(anchors, &loaded.model).or_else(|| {
+        let seal = seal?;
+        let known_as = format!("in the seal {}", seal.path().display());
+        trust::contradicted(anchors, &loaded.model, seal, &known_as)
+    })
+}
+
+/// Two sources that disagree: it is not for us to choose.
+pub(crate) fn distrust(wrong: &Contradiction) -> anyhow::Error {
+    let sealed = wrong.said[1].source.starts_with("in the seal");
+    let cure = match sealed {
+        true => {
+            "if the file is as it should be, correct the other; a seal that is wrong is left out by -o seal=none"
+        }
+        false => "one of them must be wrong: correct it, or remove it",
+    };
+    Failure::with(Exit::Seal, format!("{wrong}\n{cure}"))
+}
+
 /// What `hf/` holds: there is one for a GGUF under `map=hf`.
 fn hf(model: &Model, store: &Store, options: &Options, warnings: &mut Vec<String>) -> Option<Hf> {
     let asked = options.map.iter().any(|value| MapSpec::parse(value) == MapSpec::Hf);
@@ -237,6 +278,25 @@ fn hf(model: &Model, store: &Store, options: &Options, warnings: &mut Vec<String
 /// Opens the files of a model.
 pub(crate) fn load(model: &Path, io: IoMode) -> Result<Loaded> {
     Ok(load::open(model, io)?)
+}
+
+/// Opens the files of a model, with the help of the seal that is going to be used: it knows
+/// where long arrays end.
+fn load_known(model: &Path, io: IoMode, choice: &SealChoice) -> Result<Loaded> {
+    let recall = |entry: &Path| {
+        let seal = match choice {
+            SealChoice::None => None,
+            SealChoice::File(path) => Some(path.clone()),
+            SealChoice::Auto | SealChoice::Require => seal::find(entry),
+        };
+        // What is wrong with a seal is said when it is loaded.
+        let files = seal.and_then(|seal| seal::peek(&seal).ok()).unwrap_or_default();
+        let known = |file: seal::Peeked| {
+            (file.name, Known { tensor_infos: file.tensor_infos, arrays: file.arrays })
+        };
+        files.into_iter().map(known).collect()
+    };
+    Ok(load::open_known(model, io, &recall)?)
 }
 
 /// The seal that is to be used, or none where that is allowed.
@@ -268,6 +328,12 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
         SealError::Io { file, op, source } => {
             return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
         }
+        SealError::Contradicted(wrong) => {
+            let text = format!(
+                "{wrong}\nnothing was sealed, and --force does not change that: fetch the file again, or remove what is wrong"
+            );
+            return Failure::with(Exit::Seal, text);
+        }
         SealError::NotASeal { file, what } => {
             let text = format!(
                 "{file}: not a weightfs seal: {what}\nremove it, or mount without it: -o seal=none"
@@ -281,6 +347,10 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
     let cure = match cure {
         Cure::Force => anew.to_owned(),
         Cure::ForceOrNone => format!("{anew}\n{none}"),
+        Cure::Part => {
+            "if the file is as it should be, make the part anew: weightfs seal --part --force FILE"
+                .to_owned()
+        }
         Cure::OtherOrNone => format!("it was named by -o seal=FILE\n{none}"),
     };
     Failure::with(Exit::Seal, format!("{file}: {what}\n{cure}"))

@@ -26,6 +26,8 @@ const SYNOPSIS: &[&str] = &[
     "weightfs ls|info MODEL [--json]",
     "weightfs cat MODEL TENSOR [--as FORM]",
     "weightfs seal|verify MODEL...",
+    "weightfs seal --part FILE...",
+    "weightfs seal --merge PART... [MODEL]",
     "weightfs map MODEL [--map M] [--json]",
     "weightfs status MOUNTPOINT [--json]",
     "weightfs completions bash|zsh|fish",
@@ -73,9 +75,19 @@ pub(crate) const TREE: &[(&str, &str)] = &[
         "Of GGUF sources: the whole model as one little-endian GGUF of version 3, split parts joined, set= applied.",
     ),
     ("source/FILE", "Each source file that holds tensors, whole and checked."),
+    (
+        "hf/",
+        "For a GGUF under map=hf: config.json, generation_config.json, tokenizer.json, tokenizer_config.json, \
+         special_tokens_map.json, chat templates and model.safetensors (of the type that dtype= says), as transformers and tokenizers \
+         load them. Made from the metadata at the first look-up; what cannot be made is absent, and model.json says why.",
+    ),
     ("source-names/SRC.bin", "Links from stored names to tensors/, when a map is in force."),
     ("SHA256SUMS", "When sealed with SHA-256: digests that sha256sum -c accepts in the mount."),
     ("tensors.sfv", "When sealed: the CRC32 of each tensor."),
+    (
+        "provenance.yaml",
+        "When sealed: where the files come from, their SHA-256 and that of each tensor, and what else says so.",
+    ),
     (".weightfs/status.json", "What the daemon does and has met, live."),
     (".weightfs/metrics", "The same counters as text that Prometheus reads."),
 ];
@@ -84,6 +96,10 @@ const NAMES: &str = "In file names, /, %, control characters and invalid UTF-8 o
      hexadecimal digits; names that would pass 255 bytes end in ~ and a hash. The JSON holds the full name.";
 
 const MAPS: &[&str] = &[
+    "map=hf shows a GGUF under the names, and with the values, of the Hugging Face checkpoint: rows of q and k and of fused \
+     projections in their own order, experts one by one, norms without the 1 that was added, transposed matrices as they were. \
+     Rows move as whole blocks and keep their type; what is computed or cut across blocks is F32. The JSON of each tensor lists its \
+     transforms. A tensor whose values are not certain keeps its GGUF name; model.json warns of it, and of what converters dropped.",
     "A map file is JSON: {\"weightfs_map\": 1, \"unmapped\": \"keep\", \"pairs\": {...}, \"rules\": [...]}. A pair leads from a name to \
      its new name, to a list of names (cut along the first dimension, in order) or to null (not shown). A rule has \"from\" (a \
      template: {i}, {j} and {e} are numbers, {w} one segment, {rest} the end) or \"regex\" (the whole name), and \"to\", with \
@@ -103,6 +119,10 @@ const MAPS: &[&str] = &[
 const FILES: &[(&str, &str)] = &[
     ("MODEL.weightfs.json", "The seal of MODEL, beside it."),
     (
+        "FILE.weightfs-part.json",
+        "The part of a seal that is of FILE, written by seal --part; it is read by seal --merge alone.",
+    ),
+    (
         "$XDG_CACHE_HOME/weightfs/seals/",
         "Seals of models in directories that are not writable (default ~/.cache).",
     ),
@@ -114,6 +134,42 @@ const FILES: &[(&str, &str)] = &[
     (
         "/etc/fuse.conf",
         "Must hold the line user_allow_other before ordinary users may use allow_other.",
+    ),
+];
+
+const ANCHORS: &[&str] = &[
+    "What is written down elsewhere about the bytes of a model is looked for in the names of its files and beside them, and \
+     compared with the seal: the trust of a seal is store when every file is sealed with the SHA-256 that its store's name for it \
+     says, else sidecar, and pinned when it was named by seal=FILE. An unsealed model is tofu: nothing was compared. \
+     Two sources that disagree refuse the mount, verify and seal (5); -o seal=none leaves out the seal. seal writes nothing when the \
+     bytes are not what an anchor says, whatever --force is. verify without a seal compares with the anchors, and on damage \
+     prints the byte ranges to fetch again. Lists are read up to 128 MiB and never through links that lead out of \
+     the model's directory.",
+];
+
+const ANCHOR_KINDS: &[(&str, &str)] = &[
+    (
+        "hf-blob",
+        "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs.",
+    ),
+    ("ollama-blob", "The name sha256-HEX of a blob in Ollama's store."),
+    (
+        "hf-local",
+        ".cache/huggingface/download/FILE.metadata, where the file was not written to after it.",
+    ),
+    (
+        "sha256sums",
+        "SHA256SUMS, sha256sums.txt, sha256sum.txt, CHECKSUMS, checksums.txt, FILE.sha256, FILE.sha256sum and the like, as \
+         sha256sum writes them or in the BSD form.",
+    ),
+    (
+        "gguf-hash",
+        "FILE.manifest or model.manifest with the lines of llama.cpp's gguf-hash: SHA-256 of tensors. Its last line is of all \
+         tensors without the header, not of the file.",
+    ),
+    (
+        "model-signing",
+        "model.sig, FILE.sig or another *.sig: the digests in an OpenSSF model signature. The signature is not verified.",
     ),
 ];
 
@@ -147,7 +203,23 @@ const EXAMPLES: &[(&str, &str)] = &[
         "weightfs seal gemma.gguf",
         "Seal it, so that every read is checked against what it was today.",
     ),
+    (
+        "weightfs seal --part model-00001-of-00009.safetensors",
+        "Seal one shard, on whichever machine has it.",
+    ),
+    (
+        "weightfs seal --merge *.weightfs-part.json",
+        "Make the seal of the model from the parts of all its files, without reading them again.",
+    ),
     ("weightfs verify gemma.gguf", "Check all of it now."),
+    (
+        "weightfs verify gemma.gguf --against SHA256SUMS",
+        "Check it against a list of digests from elsewhere.",
+    ),
+    (
+        "weightfs provenance gemma.gguf > gemma.yaml",
+        "A report of what it is, which verify --against takes again.",
+    ),
     ("weightfs cat gemma.gguf token_embd.weight | sha256sum", "One tensor without mounting."),
     ("cat /mnt/g/metadata/tokenizer.chat_template", "The chat template, byte for byte."),
     (
@@ -204,6 +276,9 @@ fn render(out: &mut impl Write) -> io::Result<()> {
         tagged(out, &exit.code().to_string(), meaning)?;
     }
     paragraphs(out, &["Of several models, the first of 1, 5, 3, 4 that occurred."])?;
+    section(out, "ANCHORS")?;
+    paragraphs(out, ANCHORS)?;
+    list(out, ANCHOR_KINDS)?;
     section(out, "ERRORS")?;
     list(out, ERRORS)?;
     section(out, "ENVIRONMENT")?;

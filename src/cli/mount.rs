@@ -108,11 +108,25 @@ fn confine(confinement: &Arc<Confinement>, stage: &Stage) {
     }
 }
 
+/// How long the end of the mount may wait for a source that hangs.
+const PARTING: Duration = Duration::from_secs(2);
+
 /// Keeps what was learnt about an unsealed model for its next mount. Losing it loses no data.
-fn keep_observed(fs: &WeightFs) {
+fn keep_observed(fs: &Arc<WeightFs>) {
     let Some(cache) = seal::cache_home() else { return };
-    if let Err(error) = fs.store().save_tofu(&cache.join("tofu")) {
-        log::warn!("what was seen of the model's bytes is not kept: {error}");
+    let (done, kept) = mpsc::channel();
+    let fs = Arc::clone(fs);
+    let keep = move || {
+        let saved = fs.store().save_tofu(&cache.join("tofu"));
+        let _ = done.send(saved.err().map(|error| error.to_string()));
+    };
+    let started = thread::Builder::new().name("tofu".into()).spawn(keep);
+    let problem = match started {
+        Ok(_) => kept.recv_timeout(PARTING).unwrap_or_else(|error| Some(error.to_string())),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(problem) = problem {
+        log::warn!("what was seen of the model's bytes is not kept: {problem}");
     }
 }
 
@@ -320,6 +334,9 @@ fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
             }
             if asked {
                 log::warn!("{signal} again: ending at once, open files get errors");
+                if let State::Mounted(unmounter) = &*stage.lock() {
+                    unmounter.abandon();
+                }
                 std::process::exit(Exit::Failed.code().into());
             }
             asked = true;

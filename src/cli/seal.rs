@@ -1,4 +1,7 @@
-//! `weightfs seal`: checksums of every byte, written beside the model.
+//! `weightfs seal`: checksums of every byte, written beside the model; of one file of a set
+//! with `--part`, and such parts made one with `--merge`.
+
+mod merge;
 
 use super::args::SealArgs;
 use super::engine::{self, Cure};
@@ -9,15 +12,22 @@ use super::text::{Safe, chunk_size, plural, size};
 use anyhow::Result;
 use std::io::Write;
 use std::path::Path;
-use weightfs::load::Loaded;
+use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
 use weightfs::source::IoMode;
+use weightfs::trust::{self, Anchor};
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
-    if args.output.is_some() && args.models.len() > 1 {
+    if args.output.is_some() && args.models.len() > 1 && !args.merge {
         return Err(Failure::usage("--output names one file, but several models were given"));
     }
     let mut out = Out::new();
+    if args.merge {
+        let (model, loaded, report, anchors) = merge::run(args)?;
+        conclude(args, &loaded, &report, &model, &anchors, &mut out)?;
+        out.flush()?;
+        return Ok(Exit::Done);
+    }
     let mut ends = Vec::new();
     for model in &args.models {
         ends.push(exit::finish(seal_one(args, model, &mut out)));
@@ -27,27 +37,64 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
 }
 
 fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
-    let loaded = engine::load(model, IoMode::Auto)?;
+    let loaded = match args.part {
+        true => load::open_part(model, IoMode::Auto)?,
+        false => engine::load(model, IoMode::Auto)?,
+    };
+    let anchors = anchors(&loaded)?;
     let defaults = SealOptions::default();
     let options = SealOptions {
         chunk_bytes: args.chunk_size.map_or(defaults.chunk_bytes, u64::from),
         sha256: !args.no_sha256,
         force: args.force,
         output: args.output.clone(),
+        part: args.part,
+        anchors,
     };
     let report = {
         let bar = Progress::new(model, bytes_of(&loaded));
         seal::create(&loaded.model, &loaded.sources, &loaded.entry, &options, &|done| bar.set(done))
-            .map_err(|error| engine::seal_error(error, Cure::Force))?
+            .map_err(|error| engine::seal_error(error, cure(args)))?
     };
-    if report.outcome == Outcome::Kept {
-        check_kept(&loaded, &report, model)?;
-    }
-    say(&loaded, &report, model, out)?;
-    if report.outcome == Outcome::Kept {
-        say_difference(args, &report, model);
-    }
+    conclude(args, &loaded, &report, model, &options.anchors, out)?;
     Ok(Exit::Done)
+}
+
+/// What is written down elsewhere about the files. If it contradicts itself, nothing has to be
+/// read to know that nothing can be sealed.
+pub(super) fn anchors(loaded: &Loaded) -> Result<Vec<Anchor>> {
+    let found = trust::find(&loaded.model, &loaded.sources);
+    for warning in &found.warnings {
+        exit::say(warning);
+    }
+    match trust::contradiction(&found.anchors, &loaded.model) {
+        Some(wrong) => Err(engine::distrust(&wrong)),
+        None => Ok(found.anchors),
+    }
+}
+
+/// What to do about a seal that is there and does not fit.
+fn cure(args: &SealArgs) -> Cure {
+    if args.part { Cure::Part } else { Cure::Force }
+}
+
+/// Tells what was done, once a seal that was there is known to fit.
+fn conclude(
+    args: &SealArgs,
+    loaded: &Loaded,
+    report: &SealReport,
+    model: &Path,
+    anchors: &[Anchor],
+    out: &mut Out,
+) -> Result<()> {
+    if report.outcome == Outcome::Kept {
+        check_kept(loaded, report, model, anchors, cure(args))?;
+    }
+    say(loaded, report, model, out)?;
+    if report.outcome == Outcome::Kept && !args.merge {
+        say_difference(args, report, model);
+    }
+    Ok(())
 }
 
 /// A seal that was left alone need not be the one that was asked for.
@@ -76,17 +123,27 @@ pub(super) fn bytes_of(loaded: &Loaded) -> u64 {
 }
 
 /// A seal that was there is left alone only if it fits, and it fits when every byte does.
-fn check_kept(loaded: &Loaded, report: &SealReport, model: &Path) -> Result<()> {
+fn check_kept(
+    loaded: &Loaded,
+    report: &SealReport,
+    model: &Path,
+    anchors: &[Anchor],
+    cure: Cure,
+) -> Result<()> {
     let bar = Progress::new(model, bytes_of(loaded));
     let typed = model;
+    let whole = loaded;
     let (model, sources) = (&loaded.model, &loaded.sources);
-    let at_fault = |error| engine::seal_error(error, Cure::Force);
+    let at_fault = |error| engine::seal_error(error, cure);
     let kept = Seal::load(&report.path, model, sources).map_err(at_fault)?;
     let found =
         seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
             .map_err(at_fault)?;
     if found.is_good() {
-        return Ok(());
+        return match engine::disagreement(whole, anchors, Some(&kept)) {
+            Some(wrong) => Err(engine::distrust(&wrong)),
+            None => Ok(()),
+        };
     }
     let n = found.bad.len() as u64 + found.more;
     Err(Failure::with(

@@ -33,6 +33,7 @@ struct Work {
     second: Numbers,
     values: Vec<u8>,
     column: Vec<u8>,
+    tile: Vec<u8>,
 }
 
 /// Numbers of a tensor from one on, as bytes of F32.

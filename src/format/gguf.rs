@@ -86,26 +86,47 @@ struct Header {
 
 /// Reads the header, the metadata and the tensor infos of `file`, and checks where the data lies.
 pub fn parse(file: &dyn ReadAt, limits: &Limits) -> Result<GgufFile, GgufError> {
-    let mut cursor = start(file, limits);
-    let header = header(&mut cursor)?;
-    let mut budget = Budget::new(limits);
-    let metadata = metadata::read(&mut cursor, header.keys, limits, &mut budget)?;
-    finish(cursor, header, metadata, file.len(), limits, budget)
+    parse_with(file, limits, &[])
 }
 
-/// As [`parse`], for a caller that has kept `metadata` and where the tensor infos begin from
-/// an earlier parse of the same bytes, and knows that they are the same: walks no metadata.
+/// What an earlier parse of the same bytes has found, kept by somebody else (a seal). It saves
+/// walking long arrays element by element and is never believed: see [`parse_known`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Where the tensor infos begin.
+    pub tensor_infos: u64,
+    /// Begin and end of arrays whose elements vary in size, by begin.
+    pub arrays: Vec<(u64, u64)>,
+}
+
+/// As [`parse`], jumping over the arrays that `known` knows the end of. Everything else is read
+/// from the file and checked as ever: behind each jump the next key has to stand, the keys have
+/// to be as many as the header says, and the tensor infos where `known` has them. Where
+/// anything at all does not fit, the file is parsed without it.
 pub fn parse_known(
     file: &dyn ReadAt,
     limits: &Limits,
-    metadata: Vec<Meta>,
-    tensor_infos: u64,
+    known: &Known,
+) -> Result<GgufFile, GgufError> {
+    if known.arrays.is_empty() {
+        return parse(file, limits);
+    }
+    match parse_with(file, limits, &known.arrays) {
+        Ok(found) if found.tensor_infos == known.tensor_infos => Ok(found),
+        _ => parse(file, limits),
+    }
+}
+
+fn parse_with(
+    file: &dyn ReadAt,
+    limits: &Limits,
+    arrays: &[(u64, u64)],
 ) -> Result<GgufFile, GgufError> {
     let mut cursor = start(file, limits);
     let header = header(&mut cursor)?;
-    let skipped = tensor_infos.saturating_sub(cursor.position());
-    cursor.skip(skipped).map_err(|e| GgufError::reading("the metadata", e))?;
-    finish(cursor, header, metadata, file.len(), limits, Budget::new(limits))
+    let mut budget = Budget::new(limits);
+    let metadata = metadata::read(&mut cursor, header.keys, arrays, limits, &mut budget)?;
+    finish(cursor, header, metadata, file.len(), limits, budget)
 }
 
 fn start<'a>(file: &'a dyn ReadAt, limits: &Limits) -> Cursor<'a> {

@@ -52,6 +52,12 @@ pub(crate) fn sniff(head: &[u8], len: u64) -> Detected {
     if head.starts_with(b"GGUF") {
         return Detected::Gguf;
     }
+    // Before the magics: a small length can look like a short one, 1152 like a pickle's.
+    if head.split_first_chunk().is_some_and(|(length, rest)| {
+        u64::from_le_bytes(*length) <= MAX_HEADER && starts_an_object(rest)
+    }) {
+        return Detected::Safetensors;
+    }
     if let Some((_, what)) = MAGICS.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Detected::Other(what);
     }
@@ -76,6 +82,10 @@ pub(crate) fn sniff(head: &[u8], len: u64) -> Detected {
 
 fn is_text(byte: u8) -> bool {
     byte.is_ascii_graphic() || byte.is_ascii_whitespace()
+}
+
+fn starts_an_object(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().first() == Some(&b'{')
 }
 
 /// There is no magic: a length that can be one, then an object. A length that cannot be one
@@ -117,6 +127,17 @@ mod tests {
         let mut page = vec![b' '; 5000];
         page.extend(b"{}");
         assert_eq!(of(&safetensors(5002, &page)), Detected::Safetensors);
+    }
+
+    #[test]
+    fn a_length_that_begins_like_a_magic_is_a_length() {
+        // The pickles, gzip, and a zip's four bytes, which are a length under the limit too.
+        for length in [0x280, 0x380, 0x480, 0x580, 0x50480, 0x8b1f, 0x0008_8b1f, 0x0403_4b50] {
+            let file = safetensors(length, b"{\"a\":1}");
+            assert_eq!(of(&file), Detected::Safetensors, "{length:#x}");
+            let padded = safetensors(length, b"  {\"a\":1}");
+            assert_eq!(of(&padded), Detected::Safetensors, "{length:#x}");
+        }
     }
 
     #[test]

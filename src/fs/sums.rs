@@ -1,11 +1,11 @@
-//! `SHA256SUMS` and `tensors.sfv`: what the seal says, in the form stock tools check.
+//! The lists that are a line per tensor, as files: `SHA256SUMS`, `tensors.sfv` and
+//! `provenance.yaml`.
 
 use super::Parts;
-use crate::naming::file_stem;
 use crate::store::Store;
-use crate::store::hex;
-use crate::view::document::{LONGEST_SUFFIX, is_stored_tensor};
+use crate::view::document::Facts;
 use crate::view::text::Lines;
+use crate::view::{provenance, sums};
 use std::io;
 use std::sync::Arc;
 
@@ -16,91 +16,58 @@ pub(super) enum Kind {
     Sha256 = 0,
     /// Simple file verification: name and CRC32.
     Sfv = 1,
+    /// The provenance report.
+    Provenance = 2,
 }
 
-/// One list. A line per source file (SHA-256 only), then one per tensor whose served bytes
-/// are one stored tensor unchanged; the others add nothing.
+impl Kind {
+    /// Number of lists.
+    pub(super) const COUNT: usize = 3;
+}
+
+/// One list: some lines of its own, then one per tensor.
 #[derive(Debug)]
 pub(super) struct Sums {
     parts: Arc<Parts>,
     kind: Kind,
-    shards: u64,
+    first: u64,
 }
 
 impl Sums {
     pub(super) fn new(parts: Arc<Parts>, kind: Kind) -> Sums {
-        let shards = match kind {
+        let first = match kind {
             Kind::Sha256 => parts.model.shards.len() as u64,
             Kind::Sfv => 0,
+            Kind::Provenance => 1,
         };
-        Sums { parts, kind, shards }
+        Sums { parts, kind, first }
     }
 }
 
 impl Lines for Sums {
     fn count(&self) -> u64 {
-        self.shards + self.parts.catalog.len(&self.parts.model) as u64
+        let Parts { model, catalog, .. } = &*self.parts;
+        let tensors = match self.kind {
+            Kind::Sha256 | Kind::Sfv => catalog.len(model),
+            // The report is about the stored tensors.
+            Kind::Provenance => model.tensors.len(),
+        };
+        self.first + tensors as u64
     }
 
     fn write(&self, store: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
-        let Parts { model, catalog, .. } = &*self.parts;
-        // Both indices were counted with usize and u32.
-        if index < self.shards {
-            if let Some(digest) = store.source_sha256(index as usize) {
-                let name =
-                    [b"source/", &*file_stem(&model.shards[index as usize].file, 0)].concat();
-                sha256_line(&digest, &name, out);
-            }
-            return Ok(());
-        }
-        let mounted = catalog.get(model, (index - self.shards) as usize);
-        if !is_stored_tensor(model, &mounted) {
-            return Ok(());
-        }
-        let Some(sum) = store.tensor_checksum(mounted.source as usize) else {
-            return Ok(());
-        };
-        let name = [b"tensors/", &*file_stem(mounted.name, LONGEST_SUFFIX), b".bin"].concat();
-        match (self.kind, sum.sha256) {
-            (Kind::Sha256, Some(digest)) => sha256_line(&digest, &name, out),
-            (Kind::Sha256, None) => {}
-            (Kind::Sfv, _) => {
-                out.extend(&name);
-                out.extend(format!(" {:08X}\n", sum.crc32).as_bytes());
-            }
+        let Parts { model, catalog, verify, warnings, scales, .. } = &*self.parts;
+        let facts = Facts { model, catalog, store, verify: *verify, warnings, scales };
+        // Indices were counted with usize and u32.
+        let tensor = index.checked_sub(self.first).map(|tensor| tensor as usize);
+        match (self.kind, tensor) {
+            (Kind::Sha256, None) => sums::source_line(facts, index as usize, out),
+            (Kind::Sha256, Some(tensor)) => sums::tensor_line(facts, tensor, out),
+            (Kind::Sfv, None) => {}
+            (Kind::Sfv, Some(tensor)) => sums::sfv_line(facts, tensor, out),
+            (Kind::Provenance, None) => provenance::yaml_head(facts, out),
+            (Kind::Provenance, Some(tensor)) => provenance::yaml_tensor(facts, tensor, out),
         }
         Ok(())
-    }
-}
-
-/// A line of `sha256sum`: a backslash in the name is doubled and announced in front.
-/// Encoded names hold no line breaks.
-fn sha256_line(digest: &[u8], name: &[u8], out: &mut Vec<u8>) {
-    if name.contains(&b'\\') {
-        out.push(b'\\');
-    }
-    out.extend(hex(digest).as_bytes());
-    out.extend(b"  ");
-    for &byte in name {
-        if byte == b'\\' {
-            out.push(b'\\');
-        }
-        out.push(byte);
-    }
-    out.push(b'\n');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backslash_is_doubled_and_announced() {
-        let mut out = Vec::new();
-        sha256_line(&[0xab], b"tensors/a\\b.bin", &mut out);
-        assert_eq!(out, b"\\ab  tensors/a\\\\b.bin\n");
-        out.clear();
-        sha256_line(&[1], b"x", &mut out);
-        assert_eq!(out, b"01  x\n");
     }
 }

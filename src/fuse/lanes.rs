@@ -1,23 +1,69 @@
-//! Threads for reads that may have to wait: one lane per source.
+//! Threads for requests that may have to wait: one lane per source and kind of request.
 //!
 //! A source on a network that stops answering would otherwise hold every thread
 //! that takes requests, and `stat` and `readdir` with them. A lane takes up to a
-//! fixed number of reads at once and queues the rest; lanes know nothing of each other.
+//! fixed number of requests at once and queues the rest; lanes know nothing of each other.
+//!
+//! A thread that waits for its source cannot be called back, but whoever asked can: when the
+//! mount is to go, [`Lanes::leave`] answers for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// An idle thread ends after this long.
 const LINGER: Duration = Duration::from_secs(10);
+/// Once the mount is to go, nobody is left waiting for longer than this.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// How often that is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What somebody waits for.
+pub(super) trait Reply: Send + 'static {
+    /// Tells that it will not come.
+    fn refuse(self);
+}
+
+/// A reply that is given once, by whoever takes it first.
+#[derive(Debug)]
+pub(super) enum Slot<R> {
+    /// Nobody else can.
+    Own(R),
+    Shared(Arc<Mutex<Option<R>>>),
+}
+
+impl<R> Slot<R> {
+    /// The reply, unless somebody else has given it.
+    pub(super) fn take(self) -> Option<R> {
+        match self {
+            Slot::Own(reply) => Some(reply),
+            Slot::Shared(reply) => reply.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        }
+    }
+}
 
 /// The lanes of all sources.
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: Box<[Arc<Lane>]>,
     width: usize,
+    waiting: Arc<Waiting>,
+    leaving: AtomicBool,
+}
+
+/// Everybody who waits, in the order they came.
+#[derive(Default)]
+struct Waiting(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    /// How many have come.
+    last: u64,
+    /// Since when each waits, and how it is turned away.
+    all: BTreeMap<u64, (Instant, Job)>,
 }
 
 #[derive(Default)]
@@ -39,41 +85,137 @@ impl std::fmt::Debug for Lane {
     }
 }
 
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waiting")
+    }
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, refuse: Job) -> u64 {
+        let mut line = self.lock();
+        line.last += 1;
+        let number = line.last;
+        line.all.insert(number, (Instant::now(), refuse));
+        number
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().all.remove(&number);
+    }
+
+    /// Answers for everybody who has waited for `patience`.
+    fn refuse(&self, patience: Duration) {
+        let mut gone = Vec::new();
+        let mut line = self.lock();
+        while let Some(first) = line.all.first_entry()
+            && first.get().0.elapsed() >= patience
+        {
+            gone.push(first.remove().1);
+        }
+        drop(line);
+        gone.into_iter().for_each(|refuse| refuse());
+    }
+}
+
 impl Lanes {
     /// `count` lanes of up to `width` threads, none of them started yet.
     pub(super) fn new(count: usize, width: usize) -> Lanes {
-        Lanes { lanes: (0..count).map(|_| Arc::default()).collect(), width: width.max(1) }
+        Lanes {
+            lanes: (0..count).map(|_| Arc::default()).collect(),
+            width: width.max(1),
+            waiting: Arc::default(),
+            leaving: AtomicBool::new(false),
+        }
     }
 
-    /// Runs `job` in a thread of lane `index`, or here when there can be no thread.
-    pub(super) fn run(&self, index: usize, job: impl FnOnce() + Send + 'static) {
-        let Some(lane) = self.lanes.get(index) else {
-            return job();
+    /// Runs `job` in a thread of lane `index`, or here when there is no lane or no thread. Until
+    /// it takes `reply` out of its slot the reply can be given for it.
+    pub(super) fn run<R: Reply>(
+        &self,
+        index: Option<usize>,
+        reply: R,
+        job: impl FnOnce(Slot<R>) + Send + 'static,
+    ) {
+        let Some(lane) = index.and_then(|index| self.lanes.get(index)) else {
+            return job(Slot::Own(reply));
         };
-        let mut state = lane.lock();
-        state.queue.push_back(Box::new(job));
-        if state.idle >= state.queue.len() || state.threads >= self.width {
-            lane.work.notify_one();
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let slot = Slot::Shared(Arc::clone(&reply));
+        let number = self.waiting.add(Box::new(move || {
+            if let Some(reply) = Slot::Shared(reply).take() {
+                reply.refuse();
+            }
+        }));
+        let waiting = Arc::clone(&self.waiting);
+        lane.run(
+            Box::new(move || {
+                // Also when the job panics.
+                let _done = Done { waiting, number };
+                job(slot);
+            }),
+            self.width,
+        );
+    }
+
+    /// The mount is to go: from now on nobody waits for long.
+    pub(super) fn leave(&self) {
+        if self.leaving.swap(true, Ordering::Relaxed) {
             return;
         }
-        let worker = Arc::clone(lane);
-        let started =
-            std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || worker.serve());
-        match started {
-            Ok(_) => state.threads += 1,
-            Err(_) if state.threads > 0 => lane.work.notify_one(),
-            Err(_) => {
-                let jobs = std::mem::take(&mut state.queue);
-                drop(state);
-                jobs.into_iter().for_each(|job| job());
-            }
-        }
+        let waiting = Arc::clone(&self.waiting);
+        let leave = move || loop {
+            std::thread::sleep(TICK);
+            waiting.refuse(PATIENCE);
+        };
+        // Without a thread they wait for their source.
+        let _ = std::thread::Builder::new().name("leave".into()).spawn(leave);
+    }
+
+    /// The process ends: nobody waits at all.
+    pub(super) fn abandon(&self) {
+        self.waiting.refuse(Duration::ZERO);
+    }
+}
+
+/// Somebody does not wait any more.
+struct Done {
+    waiting: Arc<Waiting>,
+    number: u64,
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.waiting.remove(self.number);
     }
 }
 
 impl Lane {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(self: &Arc<Lane>, job: Job, width: usize) {
+        let mut state = self.lock();
+        state.queue.push_back(job);
+        if state.idle >= state.queue.len() || state.threads >= width {
+            self.work.notify_one();
+            return;
+        }
+        let worker = Arc::clone(self);
+        match std::thread::Builder::new().name("lane".into()).spawn(move || worker.serve()) {
+            Ok(_) => state.threads += 1,
+            Err(_) if state.threads > 0 => self.work.notify_one(),
+            Err(_) => {
+                let jobs = std::mem::take(&mut state.queue);
+                drop(state);
+                jobs.into_iter().for_each(|job| job());
+            }
+        }
     }
 
     fn serve(&self) {
@@ -103,37 +245,99 @@ impl Lane {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Sender};
+
+    /// Says on a channel what became of it.
+    struct Told(Sender<&'static str>);
+
+    impl Reply for Told {
+        fn refuse(self) {
+            let _ = self.0.send("refused");
+        }
+    }
+
+    fn answer(slot: Slot<Told>) {
+        if let Some(told) = slot.take() {
+            let _ = told.0.send("answered");
+        }
+    }
+
+    /// A job that waits until its sender is dropped.
+    fn gate() -> (Sender<()>, impl Fn(Slot<Told>) + Send + Clone + 'static) {
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        (release, move |slot| {
+            let _ = gate.lock().unwrap().recv();
+            answer(slot);
+        })
+    }
 
     #[test]
     fn a_lane_that_hangs_holds_up_nobody_else() {
         let lanes = Lanes::new(2, 2);
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        for _ in 0..5 {
-            let gate = Arc::clone(&gate);
-            lanes.run(0, move || {
-                let _ = gate.lock().unwrap().recv();
-            });
-        }
-        let (done, answer) = mpsc::channel();
-        for i in 0..20 {
-            let done = done.clone();
-            lanes.run(1, move || done.send(i).unwrap());
-        }
-        drop(done);
-        let mut answers: Vec<i32> = answer.iter().collect();
-        answers.sort_unstable();
-        assert_eq!(answers, (0..20).collect::<Vec<_>>());
+        let (told, _heard) = mpsc::channel();
+        let (release, hang) = gate();
+        (0..5).for_each(|_| lanes.run(Some(0), Told(told.clone()), hang.clone()));
+        let (told, heard) = mpsc::channel();
+        (0..20).for_each(|_| lanes.run(Some(1), Told(told.clone()), answer));
+        drop(told);
+        assert_eq!(heard.iter().collect::<Vec<_>>(), ["answered"; 20]);
         drop(release);
     }
 
     #[test]
     fn a_job_that_panics_does_not_stop_its_lane() {
         let lanes = Lanes::new(1, 1);
-        lanes.run(0, || panic!("planned"));
-        let (done, answer) = mpsc::channel();
-        lanes.run(0, move || done.send(7).unwrap());
-        assert_eq!(answer.recv(), Ok(7));
+        let (told, heard) = mpsc::channel();
+        lanes.run(Some(0), Told(told.clone()), |_| panic!("planned"));
+        lanes.run(Some(0), Told(told), answer);
+        assert_eq!(heard.recv(), Ok("answered"));
+        while !lanes.waiting.lock().all.is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn without_a_lane_it_is_done_at_once() {
+        let (told, heard) = mpsc::channel();
+        let lanes = Lanes::new(1, 1);
+        lanes.run(None, Told(told.clone()), answer);
+        assert_eq!(heard.try_recv(), Ok("answered"));
+        lanes.run(Some(7), Told(told), answer);
+        assert_eq!(heard.try_recv(), Ok("answered"));
+    }
+
+    #[test]
+    fn who_leaves_waits_for_no_source_that_hangs() {
+        let lanes = Lanes::new(1, 2);
+        let (told, heard) = mpsc::channel();
+        let (release, hang) = gate();
+        // Two are at work, three wait for a thread.
+        (0..5).for_each(|_| lanes.run(Some(0), Told(told.clone()), hang.clone()));
+        assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+        lanes.leave();
+        let started = Instant::now();
+        assert_eq!(heard.iter().take(5).collect::<Vec<_>>(), ["refused"; 5]);
+        assert!(started.elapsed() < PATIENCE * 4, "{:?}", started.elapsed());
+        // The source is well again: its late answers go nowhere.
+        drop(release);
+        drop(told);
+        assert_eq!(heard.iter().count(), 0);
+    }
+
+    #[test]
+    fn who_leaves_lets_those_finish_who_can() {
+        let lanes = Lanes::new(1, 2);
+        let (told, heard) = mpsc::channel();
+        lanes.leave();
+        lanes.run(Some(0), Told(told.clone()), |slot| {
+            std::thread::sleep(PATIENCE / 5);
+            answer(slot);
+        });
+        assert_eq!(heard.recv(), Ok("answered"));
+        let (_release, hang) = gate();
+        lanes.run(Some(0), Told(told), hang);
+        lanes.abandon();
+        assert_eq!(heard.recv(), Ok("refused"));
     }
 }

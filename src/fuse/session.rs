@@ -82,6 +82,8 @@ pub struct Unmounter {
     /// Device number of the mount: what lies there later may be somebody else's.
     device: u64,
     around: Arc<dyn Surroundings>,
+    /// Of the mount's own process.
+    lanes: Option<Arc<lanes::Lanes>>,
 }
 
 /// Mounts `fs` on `mountpoint`; when this returns, the mount answers.
@@ -96,10 +98,10 @@ pub fn mount(
     let activity = Arc::new(Activity::new());
     let threads = options.threads.max(1);
     let (alive, ended) = mpsc::channel();
+    let lanes = Arc::new(lanes::Lanes::new(fs.lanes(), threads));
     let adapter = Adapter {
         _alive: alive,
-        // One for each source, and one for what needs them all.
-        lanes: lanes::Lanes::new(fs.store().sources().len() + 1, threads),
+        lanes: Arc::clone(&lanes),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },
@@ -110,7 +112,7 @@ pub fn mount(
     let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
-    let handle = Unmounter { mountpoint, device, around };
+    let handle = Unmounter { mountpoint, device, around, lanes: Some(lanes) };
     Ok(Mounted { session: ManuallyDrop::new(session), ended, handle, activity })
 }
 
@@ -200,7 +202,7 @@ impl Unmounter {
     /// For the mount on `mountpoint` whose device number is `device`, from a process that
     /// may unmount.
     pub fn new(mountpoint: PathBuf, device: u64) -> Unmounter {
-        Unmounter { mountpoint, device, around: Arc::new(Unconfined) }
+        Unmounter { mountpoint, device, around: Arc::new(Unconfined), lanes: None }
     }
 
     /// The mount's device number.
@@ -209,8 +211,12 @@ impl Unmounter {
     }
 
     /// Unmounts: at once when nothing is open, else lazily (the mount leaves the tree now
-    /// and ends with the last open file). Returns whether it had to be lazy.
+    /// and ends with the last open file). Returns whether it had to be lazy. Reads that hang
+    /// in their source fail from now on, or the last file would never be closed.
     pub fn unmount(&self) -> io::Result<bool> {
+        if let Some(lanes) = &self.lanes {
+            lanes.leave();
+        }
         self.around.unmount(self)
     }
 
@@ -235,6 +241,14 @@ impl Unmounter {
             // Not mounted (any more).
             Err(Errno::EINVAL) => Ok(false),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Answers for all reads that wait for their source: the process is about to end, and a
+    /// thread that hangs in the source would keep the connection, and them, with it.
+    pub fn abandon(&self) {
+        if let Some(lanes) = &self.lanes {
+            lanes.abandon();
         }
     }
 

@@ -6,6 +6,7 @@
 //! positions are rotated ([`rope`]) and which layers see a window ([`layers`]). What the file
 //! cannot tell is a warning; what would make a wrong model is no `config.json` at all.
 
+mod agree;
 mod choose;
 mod error;
 mod facts;
@@ -60,6 +61,7 @@ fn object(facts: &Facts<'_>, weights: Weights) -> Result<Object, ConfigError> {
     for note in family.notes {
         facts.warn(format!("config.json: {note}"));
     }
+    agree::warn(facts, &object)?;
     Ok(object)
 }
 

@@ -29,13 +29,14 @@ use recipe::Recipe;
 use std::io;
 
 /// Adds the files that there are to `plan`, or a warning that says why there are none. Looks
-/// at keys, counts and lengths alone.
+/// at keys, counts and lengths alone, unless a ready tokenizer is all that there is: that one
+/// is read, so that no name is listed that nothing can be behind.
 pub(super) fn plan(meta: Meta<'_>, plan: &mut Plan) {
     plan.files.push(File::GenerationConfig);
     let ready = recipe::verbatim(meta);
     match Recipe::of(meta) {
         Ok(recipe) if ready.is_none() => plan.warnings.extend(recipe.warnings()),
-        Err(why) if ready.is_none() => {
+        Err(why) if ready.is_none() || !matches!(recipe::read_verbatim(meta), Ok(Some(_))) => {
             plan.warnings.push(format!("hf/ has no tokenizer files: {why}"));
             return;
         }

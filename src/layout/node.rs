@@ -42,6 +42,7 @@ pub enum Doc {
     Metadata,
     Sha256Sums,
     Sfv,
+    Provenance,
 }
 
 /// A document that tells how things stand now.
@@ -122,7 +123,7 @@ const HF_FILES: [hf::File; 6] = [
     hf::File::SpecialTokensMap,
     hf::File::ChatTemplate,
 ];
-const DOCS: [Doc; 4] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv];
+const DOCS: [Doc; 5] = [Doc::Model, Doc::Metadata, Doc::Sha256Sums, Doc::Sfv, Doc::Provenance];
 pub(super) const LIVES: [Live; 2] = [Live::Status, Live::Metrics];
 
 /// Classes of inode numbers. They are part of what stays the same across versions:

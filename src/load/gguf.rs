@@ -3,8 +3,8 @@
 use super::assemble::{Parsed, Set};
 use super::file::{self, name_of};
 use super::names::Part;
-use super::{LoadError, Loaded};
-use crate::format::gguf::{GgufFile, parse};
+use super::{LoadError, Loaded, Recall};
+use crate::format::gguf::{GgufFile, Known, parse_known};
 use crate::format::{Detected, Limits};
 use crate::model::{Format, Value};
 use crate::source::{IoMode, Source};
@@ -13,15 +13,51 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Opens the model that the GGUF file at `path` is, or is a part of.
-pub(super) fn open(path: &Path, source: Source, io: IoMode) -> Result<Loaded, LoadError> {
+pub(super) fn open(
+    path: &Path,
+    source: Source,
+    io: IoMode,
+    recall: &Recall<'_>,
+) -> Result<Loaded, LoadError> {
     let mut limits = Limits::default();
-    let gguf = parse_part(path, &source, &mut limits)?;
+    // Only its content tells whether it is a part; by its name it is well guessed, and a wrong
+    // guess costs time alone.
+    let part = Part::parse(name_of(path)).filter(Part::is_shard);
+    let first = part.map(|part| path.with_file_name(OsStr::from_bytes(&part.sibling(1))));
+    let memory = Memory(recall(first.as_deref().unwrap_or(path)));
+    let gguf = parse_part(path, &source, &memory, &mut limits)?;
     let Some(split) = Split::of(path, &gguf)? else {
-        let (version, byte_order) = (gguf.version, gguf.encoding.order);
-        let files = vec![parsed(path, source, gguf)];
-        return set(path.into(), version, byte_order, Vec::new(), files).into_model();
+        return single(path, source, gguf);
     };
-    Parts::locate(path, split)?.open(source, gguf, io, limits)
+    Parts::locate(path, split)?.open(source, gguf, io, &memory, limits)
+}
+
+/// What is known of files from before, by name.
+struct Memory(Vec<(Box<[u8]>, Known)>);
+
+impl Memory {
+    fn of(&self, path: &Path) -> Known {
+        match &*self.0 {
+            // A file that was renamed together with what is known of it.
+            [(_, known)] => known.clone(),
+            all => {
+                let known = all.iter().find(|(name, _)| **name == *name_of(path));
+                known.map(|(_, known)| known.clone()).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// The file at `path` as a model of its own, also when it is a part of a set.
+pub(super) fn alone(path: &Path, source: Source) -> Result<Loaded, LoadError> {
+    let gguf = parse_part(path, &source, &Memory(Vec::new()), &mut Limits::default())?;
+    single(path, source, gguf)
+}
+
+fn single(path: &Path, source: Source, gguf: GgufFile) -> Result<Loaded, LoadError> {
+    let (version, byte_order) = (gguf.version, gguf.encoding.order);
+    let files = vec![parsed(path, source, gguf)];
+    set(path.into(), version, byte_order, Vec::new(), files).into_model()
 }
 
 fn set(
@@ -36,8 +72,13 @@ fn set(
 }
 
 /// Parses one file and takes what it cost off the limits, so that a set costs no more than a file.
-fn parse_part(path: &Path, source: &Source, limits: &mut Limits) -> Result<GgufFile, LoadError> {
-    let gguf = parse(source, limits)
+fn parse_part(
+    path: &Path,
+    source: &Source,
+    memory: &Memory,
+    limits: &mut Limits,
+) -> Result<GgufFile, LoadError> {
+    let gguf = parse_known(source, limits, &memory.of(path))
         .map_err(|source| LoadError::Gguf { file: path.into(), source: Box::new(source) })?;
     limits.reserved_bytes = limits.reserved_bytes.saturating_sub(gguf.reserved_bytes);
     Ok(gguf)
@@ -144,6 +185,7 @@ impl Parts {
         source: Source,
         gguf: GgufFile,
         io: IoMode,
+        memory: &Memory,
         mut limits: Limits,
     ) -> Result<Loaded, LoadError> {
         let (version, order) = (gguf.version, gguf.encoding.order);
@@ -153,7 +195,7 @@ impl Parts {
         for (at, path) in self.paths.iter().enumerate() {
             let (source, mut gguf) = match given.take_if(|_| at == self.given) {
                 Some(given) => given,
-                None => self.open_other(at, path, io, &mut limits)?,
+                None => self.open_other(at, path, io, memory, &mut limits)?,
             };
             if gguf.encoding.order != order {
                 return Err(LoadError::Set {
@@ -192,6 +234,7 @@ impl Parts {
         at: usize,
         path: &Path,
         io: IoMode,
+        memory: &Memory,
         limits: &mut Limits,
     ) -> Result<(Source, GgufFile), LoadError> {
         let opened = file::open(path, io)?;
@@ -201,7 +244,7 @@ impl Parts {
             Detected::Json => return Err(file::not_a_model(path, "JSON text")),
             Detected::Other(what) => return Err(file::not_a_model(path, what)),
         }
-        let gguf = parse_part(path, &opened.source, limits)?;
+        let gguf = parse_part(path, &opened.source, memory, limits)?;
         let expected = Split { number: at as u64, ..self.split };
         let found = Split::of(path, &gguf)?;
         let same = |f: Split| (f.number, f.count) == (expected.number, expected.count);

@@ -11,23 +11,14 @@ use crate::format::safetensors::{SafetensorsFile, parse};
 use crate::format::{Detected, Limits, Quoted, UNKNOWN};
 use crate::model::{ByteOrder, Format, Tensor};
 use crate::source::{IoMode, Source};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Opens the model that the safetensors file at `path` is, or is a shard of.
 pub(super) fn open(path: &Path, source: Source, io: IoMode) -> Result<Loaded, LoadError> {
     let beside = indexes_beside(path)?;
-    let (mut naming, mut unreadable) = (Vec::new(), Vec::new());
-    for candidate in beside.iter().map(|name| path.with_file_name(name)) {
-        let read = file::open(&candidate, IoMode::Pread)
-            .and_then(|opened| read_index(&candidate, &opened.source));
-        match read {
-            Ok(index) if names(&index, path) => naming.push((candidate, index)),
-            Ok(_) => {}
-            Err(e) => unreadable.push(e),
-        }
-    }
+    let (mut naming, mut unreadable) = indexes_of(path, &beside);
     let looks_like_shard = Part::parse(name_of(path)).is_some_and(|part| part.is_shard());
     match (naming.len(), unreadable.pop()) {
         (0, Some(e)) if looks_like_shard => Err(e),
@@ -47,6 +38,43 @@ pub(super) fn open(path: &Path, source: Source, io: IoMode) -> Result<Loaded, Lo
     }
 }
 
+/// The file at `path` as a model of its own, also when it is a shard of a set. Tensors that
+/// the index beside it finds in another shard are left out, as they are in the set.
+pub(super) fn alone(path: &Path, source: Source) -> Result<Loaded, LoadError> {
+    let mut file = parse_shard(path, &source, &mut Limits::default())?;
+    let (naming, _) = indexes_of(path, &indexes_beside(path)?);
+    if let [(_, index)] = &*naming {
+        let own: Vec<bool> = index.shards.iter().map(|shard| is_named(shard, path)).collect();
+        let elsewhere: HashSet<&[u8]> = index
+            .weight_map
+            .iter()
+            .filter(|(_, shard)| !own[*shard as usize])
+            .map(|(name, _)| &**name)
+            .collect();
+        file.tensors.retain(|tensor| !elsewhere.contains(&*tensor.name));
+    }
+    let files = vec![parsed(path, name_of(path), source, file)];
+    set(path.into(), Vec::new(), files).into_model()
+}
+
+/// Of the indexes `beside` the file at `path` those that name it, and why others are of no use.
+fn indexes_of(
+    path: &Path,
+    beside: &[std::ffi::OsString],
+) -> (Vec<(PathBuf, Index)>, Vec<LoadError>) {
+    let (mut naming, mut unreadable) = (Vec::new(), Vec::new());
+    for candidate in beside.iter().map(|name| path.with_file_name(name)) {
+        let read = file::open(&candidate, IoMode::Pread)
+            .and_then(|opened| read_index(&candidate, &opened.source));
+        match read {
+            Ok(index) if names(&index, path) => naming.push((candidate, index)),
+            Ok(_) => {}
+            Err(e) => unreadable.push(e),
+        }
+    }
+    (naming, unreadable)
+}
+
 /// Names of the index files in the directory of `path`.
 fn indexes_beside(path: &Path) -> Result<Vec<std::ffi::OsString>, LoadError> {
     let directory = path.parent().unwrap_or(Path::new("/"));
@@ -64,8 +92,12 @@ fn indexes_beside(path: &Path) -> Result<Vec<std::ffi::OsString>, LoadError> {
 
 /// Whether an index names the file at `path`, which lies beside it.
 fn names(index: &Index, path: &Path) -> bool {
-    let name = name_of(path);
-    index.shards.iter().any(|s| shard_path(s).is_ok_and(|p| p.as_os_str().as_bytes() == name))
+    index.shards.iter().any(|shard| is_named(shard, path))
+}
+
+/// Whether an index that lies beside the file at `path` means it by `shard`.
+fn is_named(shard: &[u8], path: &Path) -> bool {
+    shard_path(shard).is_ok_and(|p| p.as_os_str().as_bytes() == name_of(path))
 }
 
 fn no_index(path: &Path) -> LoadError {

@@ -9,10 +9,11 @@ use super::read::MAX_LEN;
 use super::sums::{Sums, crc_of, sum_piece};
 use super::target;
 use super::whole::Whole;
-use super::write::Writer;
+use super::write::{Times, Writer};
 use super::{Seal, SealError, table_len};
 use crate::model::Model;
 use crate::source::Source;
+use crate::trust::{self, Anchor, Known};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,11 +30,24 @@ pub struct SealOptions {
     pub force: bool,
     /// Where to write it, instead of beside the model or into the cache.
     pub output: Option<PathBuf>,
+    /// Whether it is a part, of one file of a set: it lies beside that file under a name of
+    /// its own, never in the cache.
+    pub part: bool,
+    /// What is written down elsewhere about the bytes: if they contradict it, nothing is
+    /// sealed, and if they do not, the seal records it.
+    pub anchors: Vec<Anchor>,
 }
 
 impl Default for SealOptions {
     fn default() -> SealOptions {
-        SealOptions { chunk_bytes: DEFAULT_CHUNK, sha256: true, force: false, output: None }
+        SealOptions {
+            chunk_bytes: DEFAULT_CHUNK,
+            sha256: true,
+            force: false,
+            output: None,
+            part: false,
+            anchors: Vec::new(),
+        }
     }
 }
 
@@ -93,38 +107,29 @@ pub(super) fn create_in(
     if !is_chunk_size(options.chunk_bytes) {
         return Err(SealError::ChunkSize(options.chunk_bytes));
     }
-    let in_cache = cache.map(|cache| cached_in(cache, entry));
-    if let Some(output) = &options.output {
-        target::check(output, sources, entry)?;
-    }
-    if !options.force {
-        let places = match &options.output {
-            Some(output) => vec![output.clone()],
-            None => [Some(beside(entry)), in_cache.clone()].into_iter().flatten().collect(),
-        };
-        if let Some(path) = places.iter().find(|path| exists(path)) {
-            return keep(path, model, sources);
-        }
+    if let Some(path) = Places::new(cache, entry, options).taken(sources)? {
+        return keep(&path, model, sources);
     }
     let grid = Grid::new(model, options.chunk_bytes);
-    if table_len(grid.chunks()) > MAX_LEN / 2 {
-        let (chunks, chunk_bytes) = (grid.chunks(), options.chunk_bytes);
-        return Err(SealError::TooLong { chunks, chunk_bytes });
-    }
-    let (draft, path) = open_draft(entry, in_cache, sources, options)?;
+    let (draft, path) = Places::new(cache, entry, options).open(&grid, sources)?;
     let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
 
     for source in sources {
         source.check_unchanged()?;
     }
-    let mut writer = Writer::begin(draft.file(), model, sources, &grid, options.sha256)
+    let times = Times::now(sources);
+    let (hash, anchors) = (options.sha256, &options.anchors);
+    let mut writer = Writer::begin(draft.file(), model, &times, &grid, hash, anchors)
         .map_err(|e| fail("write", e))?;
-    let maker = Maker::new(model, sources, &grid, options.sha256);
+    let maker = Maker::new(model, sources, &grid, hash, anchors);
     maker.run(&mut writer, &path, progress)?;
     let compared = maker.compared.into_inner();
     let files = maker.whole.into_results().collect::<Result<Vec<_>, _>>()?;
     for source in sources {
         source.check_unchanged()?;
+    }
+    if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_READ) {
+        return Err(SealError::Contradicted(Box::new(wrong)));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     // A long time has passed: something else may lie there now.
@@ -140,8 +145,32 @@ pub(super) fn create_in(
     })
 }
 
+/// Who says what is compared with the anchors.
+pub(super) const AS_READ: &str = "of the bytes that are there";
+
+/// The digests of whole files, for a comparison with anchors.
+pub(super) struct Files<'a>(pub(super) &'a [Option<[u8; 32]>]);
+
+impl Known for Files<'_> {
+    fn file_sha256(&self, shard: usize) -> Option<[u8; 32]> {
+        self.0.get(shard).copied().flatten()
+    }
+
+    fn tensor_sha256(&self, _: usize) -> Option<[u8; 32]> {
+        None
+    }
+
+    fn tensor_crc32(&self, _: usize) -> Option<u32> {
+        None
+    }
+}
+
 /// The seal that is there, if it fits.
-fn keep(path: &Path, model: &Model, sources: &[Source]) -> Result<SealReport, SealError> {
+pub(super) fn keep(
+    path: &Path,
+    model: &Model,
+    sources: &[Source],
+) -> Result<SealReport, SealError> {
     let seal = Seal::load(path, model, sources)?;
     Ok(SealReport {
         outcome: Outcome::Kept,
@@ -153,47 +182,88 @@ fn keep(path: &Path, model: &Model, sources: &[Source]) -> Result<SealReport, Se
     })
 }
 
-/// Begins the file where it belongs: where the caller says, else beside the model, else,
-/// if that directory cannot be written to, in the cache.
-fn open_draft(
-    entry: &Path,
+/// Where a seal may be written: where the caller says, else beside the model, else, if that
+/// directory cannot be written to, in the cache.
+pub(super) struct Places<'a> {
+    entry: &'a Path,
+    force: bool,
+    output: Option<&'a Path>,
+    beside: PathBuf,
     in_cache: Option<PathBuf>,
-    sources: &[Source],
-    options: &SealOptions,
-) -> Result<(Draft, PathBuf), SealError> {
-    let fail = |path: &Path, source| SealError::Io {
-        file: path.display().to_string(),
-        op: "create",
-        source,
-    };
-    if let Some(output) = &options.output {
-        let draft = Draft::new(output).map_err(|e| fail(output, e))?;
-        return Ok((draft, output.clone()));
-    }
-    let first = beside(entry);
-    target::check(&first, sources, entry)?;
-    let refused = match Draft::new(&first) {
-        Ok(draft) => return Ok((draft, first)),
-        Err(e) => e,
-    };
-    let elsewhere = matches!(
-        refused.kind(),
-        io::ErrorKind::PermissionDenied
-            | io::ErrorKind::ReadOnlyFilesystem
-            | io::ErrorKind::InvalidFilename
-    );
-    // One that lies beside the model is found first, so a new one in the cache would be
-    // of no use.
-    match in_cache {
-        Some(path) if elsewhere && !exists(&first) => {
-            target::check(&path, sources, entry)?;
-            let dir = path.parent().unwrap_or(&path);
-            let draft = place::make_dir(dir)
-                .and_then(|()| Draft::new(&path))
-                .map_err(|e| fail(&path, e))?;
-            Ok((draft, path))
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(
+        cache: Option<&Path>,
+        entry: &'a Path,
+        options: &'a SealOptions,
+    ) -> Places<'a> {
+        Places {
+            entry,
+            force: options.force,
+            output: options.output.as_deref(),
+            beside: if options.part { place::part_beside(entry) } else { beside(entry) },
+            in_cache: cache.filter(|_| !options.part).map(|cache| cached_in(cache, entry)),
         }
-        _ => Err(fail(&first, refused)),
+    }
+
+    /// What lies at one of the places already, and is not to be replaced.
+    pub(super) fn taken(&self, sources: &[Source]) -> Result<Option<PathBuf>, SealError> {
+        if let Some(output) = self.output {
+            target::check(output, sources, self.entry)?;
+        }
+        let places = match self.output {
+            Some(output) => [Some(output), None],
+            None => [Some(&*self.beside), self.in_cache.as_deref()],
+        };
+        let taken = places.into_iter().flatten().find(|path| !self.force && exists(path));
+        Ok(taken.map(Path::to_path_buf))
+    }
+
+    /// Begins the file, for the chunks of `grid`.
+    pub(super) fn open(
+        self,
+        grid: &Grid,
+        sources: &[Source],
+    ) -> Result<(Draft, PathBuf), SealError> {
+        if table_len(grid.chunks()) > MAX_LEN / 2 {
+            let (chunks, chunk_bytes) = (grid.chunks(), grid.chunk_bytes());
+            return Err(SealError::TooLong { chunks, chunk_bytes });
+        }
+        let fail = |path: &Path, source| SealError::Io {
+            file: path.display().to_string(),
+            op: "create",
+            source,
+        };
+        if let Some(output) = self.output {
+            let draft = Draft::new(output).map_err(|e| fail(output, e))?;
+            return Ok((draft, output.to_owned()));
+        }
+        let first = self.beside;
+        target::check(&first, sources, self.entry)?;
+        let refused = match Draft::new(&first) {
+            Ok(draft) => return Ok((draft, first)),
+            Err(e) => e,
+        };
+        let elsewhere = matches!(
+            refused.kind(),
+            io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ReadOnlyFilesystem
+                | io::ErrorKind::InvalidFilename
+        );
+        // One that lies beside the model is found first, so a new one in the cache would be
+        // of no use.
+        match self.in_cache {
+            Some(path) if elsewhere && !exists(&first) => {
+                target::check(&path, sources, self.entry)?;
+                let dir = path.parent().unwrap_or(&path);
+                let draft = place::make_dir(dir)
+                    .and_then(|()| Draft::new(&path))
+                    .map_err(|e| fail(&path, e))?;
+                Ok((draft, path))
+            }
+            _ => Err(fail(&first, refused)),
+        }
     }
 }
 
@@ -203,6 +273,7 @@ struct Maker<'a> {
     sources: &'a [Source],
     grid: &'a Grid,
     with_sha: bool,
+    anchors: &'a [Anchor],
     /// Bytes summed in pieces.
     summed: AtomicU64,
     whole: Whole<'a>,
@@ -212,13 +283,20 @@ struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn new(model: &'a Model, sources: &'a [Source], grid: &'a Grid, with_sha: bool) -> Maker<'a> {
+    fn new(
+        model: &'a Model,
+        sources: &'a [Source],
+        grid: &'a Grid,
+        with_sha: bool,
+        anchors: &'a [Anchor],
+    ) -> Maker<'a> {
         let each = SAMPLE.min(grid.chunks() / SAMPLE_LEAST).max(1);
         Maker {
             model,
             sources,
             grid,
             with_sha,
+            anchors,
             summed: AtomicU64::new(0),
             whole: Whole::new(sources, with_sha),
             sample: (each, RandomState::new().hash_one(0) % each),
@@ -278,7 +356,14 @@ impl<'a> Maker<'a> {
                 Some(piece) => Ok((index, self.sum(&piece, self.with_sha, true)?)),
                 None => Ok((index, Sums::of_nothing(self.with_sha))),
             },
-            |(index, sums)| writer.tensor(&self.model.tensors[index as usize], &sums).map_err(fail),
+            |(index, sums)| {
+                let (anchors, model) = (self.anchors, self.model);
+                let (sha256, crc32) = (sums.sha256, sums.crc32);
+                match trust::contradicted_tensor(anchors, model, index, sha256, crc32, AS_READ) {
+                    Some(wrong) => Err(SealError::Contradicted(Box::new(wrong))),
+                    None => writer.tensor(&model.tensors[index as usize], &sums).map_err(fail),
+                }
+            },
             || self.tick(progress),
         )
     }

@@ -66,6 +66,67 @@ fn alter(value: &mut Value, at: usize, with: &str) {
     *value = text.into();
 }
 
+/// What may be edited without being refused says nothing about bytes or layout, is shown as
+/// what the seal says, or is compared by `verify` (its own test is above): each is named here,
+/// so that a new field has to be decided about.
+#[test]
+fn every_field_is_compared_or_known_to_be_told_only() {
+    const TOLD: &[&str] = &[
+        "/created",
+        "/tool/name",
+        "/tool/version",
+        "/sources/0/name",  // a warning
+        "/sources/1/name",  // a warning
+        "/sources/0/mtime", // a warning
+        "/sources/1/mtime", // a warning
+        "/sources/0/sha256",
+        "/sources/1/sha256",
+        "/tensors/0/sha256",
+        "/tensors/2/sha256",
+        "/tensors/3/sha256",
+    ];
+    fn leaves(value: &Value, path: &str, out: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, v)| leaves(v, &format!("{path}/{key}"), out));
+            }
+            Value::Array(list) => {
+                list.iter().enumerate().for_each(|(i, v)| leaves(v, &format!("{path}/{i}"), out));
+            }
+            _ => out.push(path.to_owned()),
+        }
+    }
+    let case = Case::new();
+    let good = std::fs::read(case.seal()).unwrap();
+    let seal: Value = serde_json::from_slice(&good).unwrap();
+    let mut paths = Vec::new();
+    leaves(&seal["body"], "", &mut paths);
+    assert!(paths.len() > 60, "{paths:?}");
+    for path in paths {
+        std::fs::write(super::beside(&case.path(0)), &good).unwrap();
+        case.edit(|body| {
+            let value = body.pointer_mut(&path).unwrap();
+            *value = match &*value {
+                Value::Number(number) => (number.as_u64().unwrap() + 1).into(),
+                Value::String(text) if text.is_empty() => "AAAAAA==".into(),
+                // Another digit where it was one, another character of base64 elsewhere.
+                Value::String(text) => {
+                    let first = if text.starts_with('0') { "1" } else { "0" };
+                    format!("{first}{}", &text[1..]).into()
+                }
+                other => panic!("{path}: {other}"),
+            };
+        });
+        match case.load() {
+            Ok(_) => assert!(TOLD.contains(&&*path), "{path} was edited and taken"),
+            Err(error) => {
+                assert!(error.is_mistrust(), "{path}: {error}");
+                assert!(!TOLD.contains(&&*path), "{path}: {error}");
+            }
+        }
+    }
+}
+
 /// Somebody edits a field and makes the hash right again.
 #[test]
 fn every_edited_field_is_refused() {
@@ -140,6 +201,10 @@ fn every_edited_field_is_refused() {
         ("the last sum of a table", &|b| alter(&mut b["tensors"][2]["crcs"], 194, "x")),
         ("a table's alphabet", &|b| alter(&mut b["tensors"][2]["crcs"], 50, "=")),
         ("a table's padding", &|b| alter(&mut b["tensors"][2]["crcs"], 194, "==")),
+        ("arrays of a file that has none", &|b| {
+            b["sources"][0]["arrays"] = serde_json::json!([[24, 90]])
+        }),
+        ("arrays that are no pairs", &|b| b["sources"][1]["arrays"] = serde_json::json!([[24]])),
         ("a table's leftover bits", &|b| alter(&mut b["tensors"][0]["crcs"], 94, "B")),
     ];
     for (what, edit) in edits {

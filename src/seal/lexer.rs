@@ -10,7 +10,7 @@
 use crate::bytes::ReadAt;
 use sha2::{Digest, Sha256};
 use std::io;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// Bytes read at a time.
@@ -57,20 +57,25 @@ pub(super) struct Lexer<'a> {
 /// A SHA-256 that a thread of its own computes, since it takes as long as the reading.
 struct Hashing {
     send: SyncSender<(Vec<u8>, usize)>,
+    /// Buffers that it has done with, to be filled again.
+    back: Receiver<Vec<u8>>,
     done: JoinHandle<[u8; 32]>,
 }
 
 impl Hashing {
     fn start() -> io::Result<Hashing> {
         let (send, receive) = sync_channel::<(Vec<u8>, usize)>(2);
+        let (give, back) = sync_channel(4);
         let done = std::thread::Builder::new().name("seal-hash".to_owned()).spawn(move || {
             let mut hash = Sha256::new();
             for (bytes, from) in receive {
                 hash.update(&bytes[from..]);
+                // Where nobody has room for it, it is freed.
+                let _ = give.try_send(bytes);
             }
             hash.finalize().into()
         })?;
-        Ok(Hashing { send, done })
+        Ok(Hashing { send, back, done })
     }
 }
 
@@ -98,7 +103,7 @@ impl<'a> Lexer<'a> {
     /// SHA-256 of everything since [`Lexer::hash_from_here`].
     pub(super) fn hash_to_here(&mut self) -> Result<[u8; 32]> {
         let lost = || LexError::Io(io::Error::other("the hashing thread is gone"));
-        let Some(Hashing { send, done }) = self.hash.take() else {
+        let Some(Hashing { send, done, .. }) = self.hash.take() else {
             return Err(lost());
         };
         let rest = self.buffer[self.hashed..self.at].to_vec();
@@ -116,6 +121,7 @@ impl<'a> Lexer<'a> {
             let used = std::mem::take(&mut self.buffer);
             let lost = |_| LexError::Io(io::Error::other("the hashing thread is gone"));
             hash.send.send((used, self.hashed)).map_err(lost)?;
+            self.buffer = hash.back.try_recv().unwrap_or_default();
         }
         (self.at, self.hashed) = (0, 0);
         let left = self.from.len().saturating_sub(self.base);
@@ -199,6 +205,16 @@ impl<'a> Lexer<'a> {
             }
             self.punctuation(b',', "',' or '}'")?;
         }
+    }
+
+    /// The next `len` bytes, not taken, where they are at hand without reading.
+    pub(super) fn at_hand(&self, len: usize) -> Option<&[u8]> {
+        self.buffer.get(self.at..)?.get(..len)
+    }
+
+    /// Takes bytes that were [at hand](Lexer::at_hand).
+    pub(super) fn take_at_hand(&mut self, len: usize) {
+        self.at = (self.at + len).min(self.buffer.len());
     }
 
     /// An array: `element` must read one element each time.

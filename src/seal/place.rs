@@ -13,13 +13,24 @@ use std::time::Duration;
 
 /// What is put behind the entry file's name.
 const SUFFIX: &str = ".weightfs.json";
+/// The same for the seal of one file of a set, which is no seal of a model.
+const PART_SUFFIX: &str = ".weightfs-part.json";
 /// A temporary file of this age belongs to nobody any more.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// The seal's path beside the model's entry file, as named, symlinks not resolved.
 pub fn beside(entry: &Path) -> PathBuf {
-    let mut name = entry.as_os_str().to_owned();
-    name.push(SUFFIX);
+    with_suffix(entry, SUFFIX)
+}
+
+/// The path of the part of a seal that is of this file, beside it.
+pub fn part_beside(file: &Path) -> PathBuf {
+    with_suffix(file, PART_SUFFIX)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
     name.into()
 }
 

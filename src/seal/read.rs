@@ -1,15 +1,16 @@
 //! From a seal file to a [`Seal`] that is known to describe an open model.
 
-use super::entry::Entry;
+mod lists;
+
+use super::entry::{ARRAYS, Entry};
 use super::fold::Shifts;
-use super::grid::{Grid, MIN_CHUNK, Part, Piece, is_chunk_size};
+use super::grid::{Grid, MIN_CHUNK, is_chunk_size};
 use super::hex::{from_hex, hex};
 use super::lexer::{LexError, Lexer};
 use super::target::begins_as_seal;
-use super::{Promise, Seal, SealError, VERSION, crc_hex, table_len};
+use super::{Promise, Seal, SealError, VERSION};
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
-use sha2::{Digest, Sha256};
 use std::io;
 use std::path::Path;
 
@@ -51,7 +52,10 @@ struct Reader<'a> {
     hashed: Option<bool>,
     headers: Vec<Option<[u8; 32]>>,
     files: Vec<Option<[u8; 32]>>,
+    mtimes: Vec<String>,
+    arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
+    created: String,
     seen: Vec<&'static str>,
     entry: Entry,
     scratch: Vec<u8>,
@@ -64,6 +68,7 @@ impl Seal {
     /// and the header's bytes with its checksums. The tensors' bytes are not read.
     pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
         let seal = Seal::load_layout(path, model, sources)?;
+        seal.check_arrays(model)?;
         seal.check_headers(sources)?;
         Ok(seal)
     }
@@ -101,7 +106,10 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: None,
         headers: vec![None; model.shards.len()],
         files: Vec::with_capacity(model.shards.len()),
+        mtimes: Vec::with_capacity(model.shards.len()),
+        arrays: Vec::with_capacity(model.shards.len()),
         warnings: Vec::new(),
+        created: String::new(),
         seen: Vec::new(),
         entry: Entry::default(),
         scratch: Vec::new(),
@@ -123,7 +131,10 @@ fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<
         hashed: reader.hashed == Some(true),
         headers: reader.headers,
         files: reader.files,
+        mtimes: reader.mtimes,
+        arrays: reader.arrays,
         warnings: reader.warnings,
+        created: reader.created,
         file,
     };
     seal.file.check_unchanged()?;
@@ -243,6 +254,12 @@ impl Reader<'_> {
                 self.once("chunk");
                 self.chunk(lexer)
             }
+            b"created" => {
+                self.once("created");
+                lexer.string(&mut self.scratch, 4096)?;
+                self.created = String::from_utf8_lossy(&self.scratch).into_owned();
+                Ok(())
+            }
             b"sources" => {
                 self.once("sources");
                 self.sources(lexer)
@@ -357,6 +374,10 @@ impl Reader<'_> {
             differs.map(|(what, is, was)| (what, is.to_string(), number(was)))
         };
         self.files.push(entry.sha256);
+        self.mtimes.push(String::from_utf8_lossy(&entry.mtime).into_owned());
+        let arrays: usize = self.arrays.iter().flatten().map(Vec::len).sum();
+        let more = entry.arrays.as_ref().map_or(0, Vec::len);
+        self.arrays.push(entry.arrays.clone().filter(|_| arrays + more <= ARRAYS));
         let mtime = timestamp(source.identity().mtime);
         if entry.size != Some(shard.len) {
             let was = entry.size.map_or("no size".to_owned(), |s| format!("{s} bytes"));
@@ -383,187 +404,6 @@ impl Reader<'_> {
         if *self.hashed.get_or_insert(has) != has {
             let word = if has { "a" } else { "no" };
             self.invalid(format!("{} has {word} SHA-256, unlike what stands before it", what()));
-        }
-    }
-
-    fn regions(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
-        let Some(grid) = self.grid.take() else {
-            self.invalid("\"chunk\" must come before \"regions\"");
-            return lexer.skip();
-        };
-        let mut pieces = grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_)));
-        let read = lexer.array(|lexer| {
-            self.read_entry(lexer)?;
-            match pieces.next() {
-                Some(piece) => self.region(&grid, &piece),
-                None => self.foreign("it has more regions than the files"),
-            }
-            Ok(())
-        });
-        if let Some(piece) = pieces.next() {
-            self.foreign(format!(
-                "it lacks the {} of {} bytes at {} of file {}",
-                piece.part.kind(),
-                piece.len,
-                piece.offset,
-                piece.shard
-            ));
-        }
-        drop(pieces);
-        self.grid = Some(grid);
-        read
-    }
-
-    fn region(&mut self, grid: &Grid, piece: &Piece) {
-        let entry = &self.entry;
-        let same = entry.kind == piece.part.kind().as_bytes()
-            && entry.source == Some(u64::from(piece.shard))
-            && entry.offset == Some(piece.offset)
-            && entry.nbytes == Some(piece.len);
-        if same {
-            let what = || format!("the {} at {}", piece.part.kind(), piece.offset);
-            self.table(grid, piece, what);
-            if piece.part == Part::Header {
-                self.headers[piece.shard as usize] = self.entry.sha256;
-                self.all_or_none(what);
-            } else if self.entry.sha256.is_some() {
-                self.invalid(format!("{} has a SHA-256, which only headers have", what()));
-            }
-        } else {
-            let was = format!(
-                "{} of {} bytes at {} of file {}",
-                String::from_utf8_lossy(&entry.kind),
-                number(entry.nbytes),
-                number(entry.offset),
-                number(entry.source)
-            );
-            self.foreign(format!(
-                "the {} of {} bytes at {} of file {} was sealed as {was}",
-                piece.part.kind(),
-                piece.len,
-                piece.offset,
-                piece.shard
-            ));
-        }
-    }
-
-    /// Takes the chunk table of the entry for `piece`, if it fits and gives the CRC32 that
-    /// the entry has for the whole.
-    fn table(&mut self, grid: &Grid, piece: &Piece, what: impl Fn() -> String) {
-        let chunks = grid.chunks_of(piece);
-        let (needed, (_, last)) = (table_len(chunks), grid.chunk_of(piece, chunks - 1));
-        let Some(place) = self.entry.table else {
-            return self.invalid(format!("{} has no \"crcs\"", what()));
-        };
-        let Some(crc32) = self.entry.crc32 else {
-            return self.invalid(format!("{} has no \"crc32\"", what()));
-        };
-        if place.len != needed {
-            return self.invalid(format!(
-                "the chunk table of {} has {} characters, {needed} are needed",
-                what(),
-                place.len
-            ));
-        }
-        let (Some(folded), Some(shifts)) = (self.entry.folded, &self.shifts) else {
-            return self
-                .invalid(format!("the chunk table of {} is not base64 of whole sums", what()));
-        };
-        let found = folded.whole(shifts, last);
-        if found != crc32 {
-            return self.invalid(format!(
-                "{} has CRC32 {} by its chunks, {} by its own entry",
-                what(),
-                crc_hex(found),
-                crc_hex(crc32)
-            ));
-        }
-        self.tables[piece.index] = place.offset;
-    }
-
-    fn tensors(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
-        let Some(grid) = self.grid.take() else {
-            self.invalid("\"chunk\" must come before \"tensors\"");
-            return lexer.skip();
-        };
-        let mut pieces = grid.pieces().filter(|p| matches!(p.part, Part::Tensor(_))).peekable();
-        let mut index = 0u32;
-        let read = lexer.array(|lexer| {
-            self.read_entry(lexer)?;
-            // Tensor order is the order of pieces; empty tensors have none.
-            let part = Part::Tensor(index);
-            let piece = pieces.next_if(|p| p.part == part).or_else(|| {
-                let extent = self.model.tensors.get(index as usize)?.extent;
-                grid.pieces_from(extent.shard, extent.offset).next().filter(|p| p.part == part)
-            });
-            self.tensor(&grid, index as usize, piece.as_ref());
-            index = index.saturating_add(1);
-            Ok(())
-        });
-        if index as usize != self.model.tensors.len() {
-            let have = self.model.tensors.len();
-            self.foreign(format!("it has {index} tensors, the model has {have}"));
-        }
-        drop(pieces);
-        self.grid = Some(grid);
-        read
-    }
-
-    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>) {
-        let Some(tensor) = self.model.tensors.get(index) else {
-            return;
-        };
-        let entry = &self.entry;
-        let name = String::from_utf8_lossy(&tensor.name);
-        let extent = tensor.extent;
-        let differs = if *entry.name() != *tensor.name {
-            Some((
-                "name",
-                format!("{name:?}"),
-                format!("{:?}", String::from_utf8_lossy(entry.name())),
-            ))
-        } else if entry.dtype != tensor.dtype.name().as_bytes() {
-            let was = String::from_utf8_lossy(&entry.dtype).into_owned();
-            Some(("dtype", tensor.dtype.name().to_owned(), was))
-        } else if *entry.shape != *tensor.shape {
-            Some(("shape", format!("{:?}", tensor.shape), format!("{:?}", entry.shape)))
-        } else {
-            [
-                ("source", u64::from(extent.shard), entry.source),
-                ("offset", extent.offset, entry.offset),
-                ("nbytes", extent.len, entry.nbytes),
-            ]
-            .into_iter()
-            .find(|(_, is, was)| Some(*is) != *was)
-            .map(|(what, is, was)| (what, is.to_string(), number(was)))
-        };
-        let (crc32, sha256) = (entry.crc32, entry.sha256);
-        self.promises
-            .push(Promise { crc32: crc32.unwrap_or(0), sha256: sha256.unwrap_or([0; 32]) });
-        if let Some((what, is, was)) = differs {
-            self.foreign(format!("tensor {index} {name:?}: {what} is {is}, sealed was {was}"));
-            return;
-        }
-        let what = || format!("tensor {name:?}");
-        self.all_or_none(what);
-        match piece {
-            Some(piece) => self.table(grid, piece, what),
-            None => self.nothing(what),
-        }
-    }
-
-    /// The entry is that of an empty tensor.
-    fn nothing(&mut self, what: impl Fn() -> String) {
-        let entry = &self.entry;
-        if entry.table.is_some_and(|table| table.len > 0) {
-            self.invalid(format!("{} is empty but has a chunk table", what()));
-        } else if entry.crc32 != Some(0) {
-            let was = entry.crc32.map_or("none".to_owned(), crc_hex);
-            self.invalid(format!("{} is empty, its CRC32 is 00000000, not {was}", what()));
-        } else if let Some(sealed) = entry.sha256
-            && sealed != <[u8; 32]>::from(Sha256::digest([]))
-        {
-            self.invalid(format!("{} is empty and has not the SHA-256 {}", what(), hex(&sealed)));
         }
     }
 }

@@ -40,6 +40,11 @@ pub(super) fn check(path: &Path, sources: &[Source], entry: &Path) -> Result<(),
     Ok(())
 }
 
+/// Whether the file at `path` begins as seals do; what cannot be read does not.
+pub fn is_seal(path: &Path) -> bool {
+    open(path).and_then(|file| begins_as_seal(&file)).unwrap_or(false)
+}
+
 /// Whether a file begins as seals do.
 pub(super) fn begins_as_seal(file: &Source) -> Result<bool, SealError> {
     let mut room = [0; 256];

@@ -8,8 +8,9 @@ use super::VERSION;
 use super::grid::{Grid, Piece};
 use super::hex::{crc_hex, hex};
 use super::sums::Sums;
-use crate::model::{Model, Tensor};
+use crate::model::{Array, Model, Tensor, Value, ValueType};
 use crate::source::{Source, timestamp};
+use crate::trust::{Anchor, Sum};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -35,14 +36,30 @@ pub(super) struct Writer<'a> {
     began: bool,
 }
 
+/// What a seal says about the time of sealing, in its words.
+pub(super) struct Times {
+    pub(super) created: String,
+    /// The modification time of each source file.
+    pub(super) mtimes: Vec<String>,
+}
+
+impl Times {
+    /// Those of files that are sealed now.
+    pub(super) fn now(sources: &[Source]) -> Times {
+        let mtimes = sources.iter().map(|source| timestamp(source.identity().mtime)).collect();
+        Times { created: utc(SystemTime::now()), mtimes }
+    }
+}
+
 impl<'a> Writer<'a> {
     /// Writes everything up to the list of regions.
     pub(super) fn begin(
         file: &'a File,
         model: &Model,
-        sources: &[Source],
+        times: &Times,
         grid: &Grid,
         with_sha: bool,
+        anchors: &[Anchor],
     ) -> io::Result<Writer<'a>> {
         let out = BufWriter::with_capacity(1 << 18, file);
         let mut w =
@@ -53,8 +70,8 @@ impl<'a> Writer<'a> {
         w.text("\",\"body\":")?;
         w.body = w.at;
         w.text(&format!(
-            "{{\n\"created\":\"{}\",\n\"tool\":{},\n\"chunk\":{},\n\"sources\":[",
-            utc(SystemTime::now()),
+            "{{\n\"created\":{},\n\"tool\":{},\n\"chunk\":{},\n\"sources\":[",
+            json!(times.created),
             json!({"name": "weightfs", "version": env!("CARGO_PKG_VERSION")}),
             json!({
                 "size": grid.chunk_bytes(),
@@ -63,23 +80,32 @@ impl<'a> Writer<'a> {
                 "encoding": "base64-le-u32",
             }),
         ))?;
-        for (shard, source) in model.shards.iter().zip(sources) {
+        for (number, (shard, mtime)) in (0..).zip(model.shards.iter().zip(&times.mtimes)) {
             w.element()?;
             w.text(&format!(
-                "{{{},\"format\":\"{}\",\"format_version\":{},\"size\":{},\"mtime\":\"{}\",\"data_start\":{},\"tensor_infos\":{}",
+                "{{{},\"format\":\"{}\",\"format_version\":{},\"size\":{},\"mtime\":{},\"data_start\":{},\"tensor_infos\":{}",
                 name(&shard.file),
                 model.format.name(),
                 model.format_version,
                 shard.len,
-                timestamp(source.identity().mtime),
+                json!(mtime),
                 shard.data_start,
                 shard.tensor_infos,
             ))?;
+            let arrays = arrays_of(model, number);
+            if !arrays.is_empty() {
+                w.text(&format!(",\"arrays\":{}", json!(arrays)))?;
+            }
             if with_sha {
                 w.text(",\"sha256\":\"")?;
                 w.file_sums.push(w.at);
                 w.text(BLANK)?;
                 w.text("\"")?;
+            }
+            let ours = anchors.iter().filter(|anchor| anchor.shard == number as usize);
+            let ours: Vec<_> = ours.map(|anchor| recorded(anchor, with_sha)).collect();
+            if !ours.is_empty() {
+                w.text(&format!(",\"anchors\":{}", json!(ours)))?;
             }
             w.text("}")?;
         }
@@ -90,13 +116,9 @@ impl<'a> Writer<'a> {
     /// One region.
     pub(super) fn region(&mut self, piece: &Piece, sums: &Sums) -> io::Result<()> {
         self.element()?;
-        self.text(&format!(
-            "{{\"source\":{},\"kind\":\"{}\",\"offset\":{},\"nbytes\":{}",
-            piece.shard,
-            piece.part.kind(),
-            piece.offset,
-            piece.len,
-        ))?;
+        let mut head = Vec::new();
+        region_head(piece, &mut head);
+        self.bytes(&head)?;
         self.sums(sums)
     }
 
@@ -108,16 +130,9 @@ impl<'a> Writer<'a> {
     /// One tensor, in tensor order.
     pub(super) fn tensor(&mut self, tensor: &Tensor, sums: &Sums) -> io::Result<()> {
         self.element()?;
-        let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
-        self.text(&format!(
-            "{{{},\"source\":{},\"dtype\":\"{}\",\"shape\":[{}],\"offset\":{},\"nbytes\":{}",
-            name(&tensor.name),
-            tensor.extent.shard,
-            tensor.dtype.name(),
-            shape.join(","),
-            tensor.extent.offset,
-            tensor.extent.len,
-        ))?;
+        let mut head = Vec::new();
+        tensor_head(tensor, &mut head);
+        self.bytes(&head)?;
         self.sums(sums)
     }
 
@@ -169,9 +184,98 @@ impl<'a> Writer<'a> {
     }
 
     fn text(&mut self, text: &str) -> io::Result<()> {
-        self.at += text.len() as u64;
-        self.out.write_all(text.as_bytes())
+        self.bytes(text.as_bytes())
     }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.at += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+}
+
+/// What a seal says of a tensor's layout, up to its sums: the same text always, so that whoever
+/// knows the tensor can compare instead of parse.
+pub(super) fn tensor_head(tensor: &Tensor, out: &mut Vec<u8>) {
+    // Most names are their own JSON.
+    let plain = |byte: &u8| (b' '..0x7f).contains(byte) && !matches!(byte, b'"' | b'\\');
+    if tensor.name.iter().all(plain) {
+        out.extend_from_slice(b"{\"name\":\"");
+        out.extend_from_slice(&tensor.name);
+        out.push(b'"');
+    } else {
+        out.push(b'{');
+        out.extend_from_slice(name(&tensor.name).as_bytes());
+    }
+    let extent = tensor.extent;
+    number(b",\"source\":", extent.shard.into(), out);
+    out.extend_from_slice(b",\"dtype\":\"");
+    out.extend_from_slice(tensor.dtype.name().as_bytes());
+    out.extend_from_slice(b"\",\"shape\":[");
+    for (index, &dim) in tensor.shape.iter().enumerate() {
+        number(if index == 0 { b"" } else { b"," }, dim, out);
+    }
+    number(b"],\"offset\":", extent.offset, out);
+    number(b",\"nbytes\":", extent.len, out);
+}
+
+/// The same for a region.
+pub(super) fn region_head(piece: &Piece, out: &mut Vec<u8>) {
+    number(b"{\"source\":", piece.shard.into(), out);
+    out.extend_from_slice(b",\"kind\":\"");
+    out.extend_from_slice(piece.part.kind().as_bytes());
+    number(b"\",\"offset\":", piece.offset, out);
+    number(b",\"nbytes\":", piece.len, out);
+}
+
+/// Decimal digits behind a text.
+fn number(before: &[u8], mut value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(before);
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Arrays of fewer bytes are walked over as fast as they are looked up.
+const LEAST_ARRAY: u64 = 4096;
+
+/// Begin and end of the arrays in the metadata of file `shard` whose elements have to be walked
+/// one by one to find that end: a reader that has the seal need not.
+pub(super) fn arrays_of(model: &Model, shard: u32) -> Vec<(u64, u64)> {
+    let walked = |elem: ValueType| matches!(elem, ValueType::Str | ValueType::Array);
+    let mut arrays: Vec<(u64, u64)> = model
+        .metadata
+        .iter()
+        .filter_map(|meta| match &meta.value {
+            Value::Array(Array::Span { elem, extent, .. }) if walked(*elem) => Some(*extent),
+            _ => None,
+        })
+        .filter(|extent| extent.shard == shard && extent.len >= LEAST_ARRAY)
+        .map(|extent| (extent.offset, extent.end()))
+        .collect();
+    arrays.sort_unstable();
+    arrays
+}
+
+/// What is kept of an anchor. One that does not agree keeps the seal from being finished.
+fn recorded(anchor: &Anchor, with_sha: bool) -> serde_json::Value {
+    let claim = &anchor.claim;
+    let compared = with_sha && claim.sha256.is_some()
+        || claim.tensors.iter().any(|(_, sum)| with_sha || matches!(sum, Sum::Crc32(_)));
+    json!({
+        "kind": anchor.kind.name(),
+        "sha256": claim.sha256.map(|sha256| hex(&sha256)),
+        "repo": anchor.repo,
+        "commit": anchor.commit,
+        "agrees": compared.then_some(true),
+    })
 }
 
 /// `"name":...`, with the exact bytes as well when they are not UTF-8.
@@ -226,6 +330,32 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_tensor_is_written_as_json_reads_it() {
+        use crate::dtype::DType;
+        use crate::model::Extent;
+        for name in ["blk.0.attn_q.weight", "caf\u{e9} \"x\"\\\n\u{7f}", "", "~ !"] {
+            for shape in [&[][..], &[0], &[7, 10, u64::MAX]] {
+                let tensor = Tensor {
+                    name: name.as_bytes().into(),
+                    dtype: DType::Q4_K,
+                    shape: shape.into(),
+                    extent: Extent { shard: 3, offset: 1 << 60, len: 100 },
+                };
+                let mut text = Vec::new();
+                tensor_head(&tensor, &mut text);
+                text.push(b'}');
+                let read: serde_json::Value =
+                    serde_json::from_slice(&text).expect("what is written is JSON");
+                let want = json!({
+                    "name": name, "source": 3, "dtype": "Q4_K", "shape": shape,
+                    "offset": 1u64 << 60, "nbytes": 100,
+                });
+                assert_eq!(read, want);
+            }
         }
     }
 

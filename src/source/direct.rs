@@ -51,6 +51,36 @@ impl Direct {
     }
 }
 
+impl Direct {
+    /// Fills `pages`, aligned as direct reads need it, from `offset` of `file`, a multiple of a
+    /// page; returns how many bytes there were. `Ok(None)` when the file system has no direct
+    /// reads.
+    pub(super) fn fill(
+        &self,
+        file: &File,
+        offset: u64,
+        pages: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        let Some(direct) = self.0.get_or_init(|| reopen(file)) else {
+            return Ok(None);
+        };
+        let mut done = 0;
+        while done < pages.len() {
+            match direct.read_at(&mut pages[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) && done == 0 => return Ok(None),
+                Err(e) => return Err(e),
+            }
+            if !done.is_multiple_of(ALIGN) {
+                break; // the end of the file
+            }
+        }
+        Ok(Some(done))
+    }
+}
+
 /// The same open file again, whatever its path leads to by now.
 fn reopen(file: &File) -> Option<File> {
     OpenOptions::new()

@@ -9,6 +9,7 @@ use memmap2::{Mmap, MmapOptions};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 /// A read-only shared mapping of a whole file.
 #[derive(Debug)]
@@ -123,6 +124,21 @@ pub(super) fn is_remote(file: &File) -> bool {
     };
     // The field's width and sign differ between architectures; the numbers have 32 bits.
     REMOTE.contains(&(kind as u32))
+}
+
+/// What a request of the kernel has to be to be called large, in KiB.
+const LARGE_KIB: u64 = 1024;
+
+/// Whether the kernel reads the file system of `file` in large pieces, as somebody has told it
+/// to: then its page cache is as good a way as any, and keeps what it read.
+pub(super) fn reads_far(file: &File) -> bool {
+    let Ok(about) = file.metadata() else { return false };
+    let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    std::fs::read_to_string(setting)
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .is_some_and(|kib| kib >= LARGE_KIB)
 }
 
 #[cfg(test)]

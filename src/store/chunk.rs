@@ -15,12 +15,15 @@ use crate::source::{IoMode, Source, SourceError};
 use crc32fast::Hasher;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Bytes copied and summed at a time: the copy is still in the cache when it is summed.
 const STEP: usize = 64 << 10;
 /// Bytes per `pread`: each is a system call, on a network a journey.
 const RUN: usize = 4 << 20;
+/// Chunks up to this size are read whole where each read is a journey, whatever is wanted.
+const AT_ONCE: u64 = 256 << 10;
 /// Promised sums fetched at a time.
 const SUMS: usize = 32;
 
@@ -31,8 +34,8 @@ pub(super) const WAITS: &[Duration] =
 const BUDGET: Duration = Duration::from_millis(250);
 
 thread_local! {
-    /// Bytes of a chunk that nobody asked for pass through here to be summed. One step
-    /// per thread, whatever the size of a chunk.
+    /// Bytes of a chunk that nobody asked for pass through here to be summed: at most
+    /// [`AT_ONCE`] a thread, whatever the size of a chunk.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -80,17 +83,23 @@ struct Sums {
 }
 
 impl Store {
-    /// Reads `out.len()` bytes from `from` on of `piece`; the caller keeps them inside.
+    /// Reads `out.len()` bytes from `from` on of `piece`; the caller keeps them inside. They are
+    /// part of what a reader of `extent` asked for, in bytes of the file.
     pub(super) fn read_piece(
         &self,
         source: &Source,
         piece: &Piece,
+        extent: Range<u64>,
         from: u64,
         out: &mut [u8],
     ) -> Result<(), ReadFailure> {
         let grid = self.grid();
         let chunk_bytes = grid.chunk_bytes();
         let end = from + out.len() as u64;
+        let whole_chunks =
+            from / chunk_bytes * chunk_bytes..end.next_multiple_of(chunk_bytes).min(piece.len);
+        let in_file = |part: Range<u64>| piece.offset + part.start..piece.offset + part.end;
+        source.announce(in_file(from..end), in_file(whole_chunks), extent);
         let mut sums = Sums { first: 0, filled: 0, sums: [0; SUMS] };
         // Chunks before this one are in `out` already.
         let mut there = 0;
@@ -436,9 +445,22 @@ fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, Sourc
         }
         Way::Usual | Way::There | Way::Recomputed => source.read_at(offset, out),
     };
+    let asked = wanted.out.len() as u64;
+    if source.io() == IoMode::Pread && asked < wanted.len && wanted.len <= AT_ONCE {
+        // One journey instead of three.
+        return SCRATCH.with_borrow_mut(|scratch| {
+            scratch.resize(scratch.len().max(wanted.len as usize), 0);
+            let chunk = &mut scratch[..wanted.len as usize];
+            read(wanted.offset, chunk)?;
+            crc.update(chunk);
+            let from = (wanted.start - wanted.offset) as usize;
+            wanted.out.copy_from_slice(&chunk[from..from + asked as usize]);
+            Ok(crc.finalize())
+        });
+    }
     let pass = |offset: u64, len: u64, crc: &mut Sum| {
         SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(STEP, 0);
+            scratch.resize(scratch.len().max(STEP), 0);
             let mut done = 0;
             while done < len {
                 let step = &mut scratch[..(len - done).min(STEP as u64) as usize];

@@ -233,6 +233,45 @@ fn damage_served_on_purpose_is_served_at_once_while_latched() {
     assert_eq!((store.status().bad_chunks, store.status().mismatches), (1, 1));
 }
 
+/// What a CRC32 of a chunk is worth against damage of many bits: WEIGHTFS_PATTERNS=1000000 shows it.
+#[test]
+fn patterns_of_many_bits_and_bursts_change_the_sum_of_a_chunk() {
+    let patterns: u64 = std::env::var("WEIGHTFS_PATTERNS").map_or(10_000, |n| n.parse().unwrap());
+    let mut seed = 0x0123_4567_89ab_cdefu64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut chunk: Vec<u8> = (0..65536).map(|_| random(256) as u8).collect();
+    let good = crc32fast::hash(&chunk);
+    let mut missed = 0;
+    for number in 0..patterns {
+        let mut bits = std::collections::BTreeSet::new();
+        if number % 2 == 0 {
+            // 2 to 64 bits anywhere.
+            let count = 2 + random(63) as usize;
+            while bits.len() < count {
+                bits.insert(random(8 * 65536));
+            }
+        } else {
+            // A burst: its first and last bit, and what lies between at random.
+            let length = 2 + random(2000);
+            let first = random(8 * 65536 - length);
+            bits.extend([first, first + length - 1]);
+            bits.extend((first..first + length).filter(|_| random(2) == 0));
+        }
+        let flip = |chunk: &mut Vec<u8>| {
+            bits.iter().for_each(|&bit| chunk[bit as usize / 8] ^= 1 << (bit % 8));
+        };
+        flip(&mut chunk);
+        missed += u64::from(crc32fast::hash(&chunk) == good);
+        flip(&mut chunk);
+    }
+    assert_eq!(crc32fast::hash(&chunk), good);
+    println!("{patterns} patterns, {missed} missed");
+    assert_eq!(missed, 0, "of {patterns}");
+}
+
 /// Every class of fault at random under many readers: never a wrong byte.
 #[test]
 fn a_soak_with_faults_of_all_classes_serves_no_wrong_byte() {

@@ -110,7 +110,23 @@ pub fn model(facts: Facts<'_>) -> Json {
         "verify": verify.name(),
         "weightfs": env!("CARGO_PKG_VERSION"),
         "warnings": all,
+        "anchors": anchors(model, store),
     })
+}
+
+/// What is written down elsewhere about the files, and whether what was sealed is that.
+pub fn anchors(model: &Model, store: &Store) -> Vec<Json> {
+    let told = store.anchors().iter().map(|anchor| {
+        json!({
+            "file": model.shards.get(anchor.shard).map(|shard| lossy(&shard.file)),
+            "kind": anchor.kind.name(),
+            "sha256": anchor.sha256.map(|sha256| hex(&sha256)),
+            "agrees": anchor.agrees,
+            "repo": anchor.repo,
+            "commit": anchor.commit,
+        })
+    });
+    told.collect()
 }
 
 /// `tensors/NAME.json`, `f32/NAME.json` and the like; `None` when the tensor has no values there.

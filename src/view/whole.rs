@@ -108,6 +108,15 @@ impl Whole {
         false
     }
 
+    /// The source file that the data at `from` comes from, where it is one as it is stored or
+    /// plainly decoded.
+    pub fn shard_at(&self, from: u64) -> Option<u32> {
+        let at = from.checked_sub(self.header_len())?;
+        let starts = self.data.starts();
+        let i = starts.partition_point(|&s| s <= at).checked_sub(1)?;
+        (i + 1 < starts.len()).then(|| self.data.body(i).shard()).flatten()
+    }
+
     /// Fills `out` from `from` on; the caller keeps inside the file.
     pub(crate) fn read(&self, store: &Store, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
         let (written, data) = (self.header.len(), self.header_len());

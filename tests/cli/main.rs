@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod mounting;
+mod parts;
 mod reading;
 mod sealing;
 mod words;

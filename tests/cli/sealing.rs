@@ -109,7 +109,8 @@ fn damage_is_named_and_ends_with_3() {
     said.failed(3, &["m.gguf", "damaged: 1 of 6 chunks is bad"]);
     let cat = place.run(&["cat", "m.gguf", "a.weight"]);
     assert_eq!((cat.code, cat.err.matches("a.weight").count()), (Some(1), 1), "{}", cat.err);
-    let row = said.out.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
+    let row = said.out.lines().find(|line| line.trim_start().starts_with("a.weight")).unwrap();
+    let row = row.split_whitespace().collect::<Vec<_>>();
     assert_eq!(row[..3], ["a.weight", "1", "m.gguf"], "{said:?}");
     let document = verified(&place, &["m.gguf"], 3);
     let model = &document["models"][0];

@@ -19,7 +19,7 @@ fn usage_errors_end_with_2() {
         (&["m.gguf", "mnt", "--set", "a.b=[1,-9223372036854775809]"], "64 bits"),
         (&["lst"], "did you mean weightfs ls?"),
         (&["frob"], "umount, ls, info"),
-        (&["provenance", "m.gguf"], "not a command of this version"),
+        (&["stats", "m.gguf"], "not a command of this version"),
         (&["seal", "m.gguf", "--chunk-size", "64GB"], "\"GB\""),
         (&["completions", "elvish"], "bash, zsh, fish"),
         (&["cat", "m.gguf", "b", "--as", "q4"], "q4"),

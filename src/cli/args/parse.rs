@@ -314,7 +314,7 @@ mod tests {
         for (word, part) in [
             ("lst", "did you mean weightfs ls?"),
             ("frob", "frob is no command"),
-            ("provenance", "not a command of this version"),
+            ("stats", "not a command of this version"),
             ("m.gguf", "MOUNTPOINT"),
         ] {
             let text = wrong(&[word]);

@@ -12,10 +12,12 @@ use std::fmt::{self, Display, Formatter};
 /// The smallest record: a length, a key of one byte, a type, a value of one byte.
 const SMALLEST_RECORD: [u64; 2] = [4 + 1 + 4 + 1, 8 + 1 + 4 + 1];
 
-/// Reads `count` records and leaves the cursor behind the last.
+/// Reads `count` records and leaves the cursor behind the last. `arrays` are begin and end of
+/// some whose elements need not be walked, by begin.
 pub(super) fn read(
     cursor: &mut Cursor<'_>,
     count: u64,
+    arrays: &[(u64, u64)],
     limits: &Limits,
     budget: &mut Budget,
 ) -> Result<Vec<Meta>, GgufError> {
@@ -23,7 +25,7 @@ pub(super) fn read(
     let least = if cursor.encoding().wide { wide } else { narrow };
     let count = super::counted(cursor, "metadata keys", count, least, limits.keys)?;
     budget.items::<Meta>(count as u64).map_err(|e| GgufError::limit("metadata", e))?;
-    let mut walk = Walk::new(cursor, limits);
+    let mut walk = Walk { known: arrays, ..Walk::new(cursor, limits) };
     let mut metadata: Vec<Meta> = Vec::with_capacity(count);
     let mut key = Vec::new();
     for number in 0..count {
@@ -78,6 +80,8 @@ impl Display for Subject<'_> {
 pub(super) struct Walk<'c, 'f> {
     cursor: &'c mut Cursor<'f>,
     limits: &'c Limits,
+    /// Begin and end of arrays that are jumped over.
+    known: &'c [(u64, u64)],
     /// Strings and inner arrays passed so far.
     elements: u64,
     /// Elements of inner arrays passed so far.
@@ -88,7 +92,7 @@ pub(super) struct Walk<'c, 'f> {
 
 impl<'c, 'f> Walk<'c, 'f> {
     pub(super) fn new(cursor: &'c mut Cursor<'f>, limits: &'c Limits) -> Walk<'c, 'f> {
-        Walk { cursor, limits, elements: 0, nested: 0, value_bytes: 0 }
+        Walk { cursor, limits, known: &[], elements: 0, nested: 0, value_bytes: 0 }
     }
 
     fn record(
@@ -149,10 +153,32 @@ impl<'c, 'f> Walk<'c, 'f> {
     pub(super) fn array(&mut self, what: Subject<'_>) -> Result<Array, GgufError> {
         let (elem, count) = self.array_head(what)?;
         let offset = self.cursor.position();
-        self.skip_elements(what, elem, count, 1)?;
+        match self.known_end(offset) {
+            Some(end) => {
+                let len = end.saturating_sub(offset);
+                self.jump(elem, count, len).map_err(|e| reading(what, e))?;
+            }
+            None => self.skip_elements(what, elem, count, 1)?,
+        }
         let len = self.cursor.position().saturating_sub(offset);
         let extent = Extent { shard: 0, offset, len };
         Ok(Array::Span { elem, count, extent, encoding: self.cursor.encoding() })
+    }
+
+    /// The end of an array that begins at `offset`, where somebody has kept it.
+    fn known_end(&self, offset: u64) -> Option<u64> {
+        let at = self.known.binary_search_by_key(&offset, |&(begin, _)| begin).ok()?;
+        self.known.get(at).map(|&(_, end)| end)
+    }
+
+    /// Moves over `len` bytes, said to be `count` elements of varying size. What can be
+    /// counted without a walk is held to the same limits.
+    fn jump(&mut self, elem: ValueType, count: u64, len: u64) -> Result<(), ReadError> {
+        self.elements = self.elements.saturating_add(count);
+        within("strings and inner arrays", self.elements, self.limits.elements)?;
+        within("elements of an array", count, self.limits.array_elements)?;
+        let least = count.saturating_mul(least_size(elem, self.cursor.encoding().wide));
+        self.cursor.skip(len.max(least))
     }
 
     fn array_head(&mut self, what: Subject<'_>) -> Result<(ValueType, u64), GgufError> {

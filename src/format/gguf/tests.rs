@@ -189,15 +189,80 @@ fn the_end_of_the_file_is_an_error_at_every_byte() {
     }
 }
 
+/// A file with an array of 2000 strings between other keys, and where that array lies.
+fn with_vocabulary() -> (Vec<u8>, (u64, u64)) {
+    let string = |text: String| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(3u32.to_le_bytes());
+    bytes.extend(1u64.to_le_bytes());
+    bytes.extend(3u64.to_le_bytes());
+    bytes.extend(string("a".into()));
+    bytes.extend([2u32.to_le_bytes(), [7, 0, 0, 0]].concat().split_at(6).0);
+    bytes.extend(string("vocabulary".into()));
+    bytes.extend(9u32.to_le_bytes());
+    bytes.extend(8u32.to_le_bytes());
+    bytes.extend(2000u64.to_le_bytes());
+    let begin = bytes.len() as u64;
+    for number in 0..2000 {
+        bytes.extend(string(format!("token{number}")));
+    }
+    let end = bytes.len() as u64;
+    bytes.extend(string("z".into()));
+    bytes.extend([2u32.to_le_bytes(), [9, 0, 0, 0]].concat().split_at(6).0);
+    bytes.extend(string("t".into()));
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(8u64.to_le_bytes());
+    bytes.extend(24u32.to_le_bytes());
+    bytes.extend(0u64.to_le_bytes());
+    bytes.resize(bytes.len().next_multiple_of(32) + 32, 0);
+    (bytes, (begin, end))
+}
+
+/// Counts what is read of a file.
+struct Counted<'a>(&'a Vec<u8>, std::sync::atomic::AtomicU64);
+
+impl crate::bytes::ReadAt for Counted<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.1.fetch_add(out.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.0.read_at(offset, out)
+    }
+}
+
 #[test]
-fn known_metadata_is_not_walked_again() {
-    let mut w = every_value();
-    w.bytes[8] = 1;
-    let bytes = w.info(b"a", &[8], 0, 0).data(32);
-    let file = read(&bytes).unwrap();
-    let again =
-        parse_known(&bytes, &Limits::default(), file.metadata.clone(), file.tensor_infos).unwrap();
-    assert_eq!(again.tensors, file.tensors);
-    assert_eq!(again.data_start, file.data_start);
-    assert!(parse_known(&bytes, &Limits::default(), vec![], u64::MAX).is_err());
+fn a_known_array_is_not_walked() {
+    let (bytes, array) = with_vocabulary();
+    let whole = read(&bytes).unwrap();
+    assert_eq!(whole.metadata.len(), 3);
+    let known = Known { tensor_infos: whole.tensor_infos, arrays: vec![array] };
+    let counted = Counted(&bytes, Default::default());
+    let again = parse_known(&counted, &Limits::default(), &known).unwrap();
+    assert_eq!(again, whole);
+    let read = counted.1.into_inner();
+    assert!(read < 10_000, "{read} bytes were read, the array has {}", array.1 - array.0);
+}
+
+/// Whatever somebody claims to know, the result is that of reading the file.
+#[test]
+fn what_is_known_wrongly_changes_nothing() {
+    let (bytes, array) = with_vocabulary();
+    let whole = read(&bytes).unwrap();
+    let (begin, end) = array;
+    let mut claims: Vec<(u64, u64)> = (0..bytes.len() as u64 + 9).map(|to| (begin, to)).collect();
+    claims.extend([(begin - 1, end), (begin + 1, end), (begin, 0), (begin, u64::MAX), (0, end)]);
+    for claim in claims {
+        for tensor_infos in [whole.tensor_infos, 0, u64::MAX] {
+            let known = Known { tensor_infos, arrays: vec![claim] };
+            let again = parse_known(&bytes, &Limits::default(), &known).unwrap();
+            assert_eq!(again, whole, "{claim:?}");
+        }
+    }
+    // A list that is not in order, or has an array twice, is of no use and does no harm.
+    let known = Known {
+        tensor_infos: whole.tensor_infos,
+        arrays: vec![(u64::MAX, 0), array, (begin, 1), (0, 0), array],
+    };
+    assert_eq!(parse_known(&bytes, &Limits::default(), &known).unwrap(), whole);
 }

@@ -271,7 +271,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn layers_by_name(&self) -> Option<u64> {
+    /// One more than the highest layer that a tensor is named after.
+    pub(super) fn layers_by_name(&self) -> Option<u64> {
         let layer = |t: &Tensor| {
             let name = std::str::from_utf8(&t.name).ok()?;
             let (layer, _) = name.strip_prefix("blk.")?.split_once('.')?;

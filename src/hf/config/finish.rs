@@ -85,7 +85,8 @@ pub(super) fn gemma3_scalar(facts: &Facts<'_>) -> Made {
 pub(super) fn gemma3_window(facts: &Facts<'_>, object: &mut Object) -> Result<(), ConfigError> {
     const EVERY_6TH: Window = Window { period: 6 };
     let window = facts.count(WINDOW)?.filter(|&n| n > 0);
-    object.insert("sliding_window".into(), window.into());
+    // The class insists on a number, also where no layer uses it.
+    object.insert("sliding_window".into(), window.unwrap_or(4096).into());
     let (types, period) = match window {
         None => (vec!["full_attention"; facts.layers()? as usize], Some(1)),
         Some(_) => {

@@ -234,8 +234,14 @@ pub(super) fn read_verbatim(meta: Meta<'_>) -> io::Result<Option<Vec<u8>>> {
     }
     let Some(text) = verbatim(meta) else { return Ok(None) };
     let bytes = meta.string_within(text, MAX_VERBATIM)?;
+    // An array is no tokenizer, though serde reads a struct from one.
+    let object = bytes.trim_ascii_start().first() == Some(&b'{');
     match serde_json::from_slice::<Tokenizer>(&bytes) {
-        Ok(_) => Ok(Some(bytes)),
+        Ok(_) if object => Ok(Some(bytes)),
+        Ok(_) => {
+            log::warn!("{VERBATIM} is no object; hf/tokenizer.json is made from the vocabulary");
+            Ok(None)
+        }
         Err(error) => {
             log::warn!(
                 "{VERBATIM} is no tokenizer ({error}); hf/tokenizer.json is made from the vocabulary"

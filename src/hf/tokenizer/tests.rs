@@ -548,11 +548,13 @@ fn a_ready_tokenizer_is_served_as_it_is() {
         assert_eq!(bytes(&keys, File::Tokenizer), ready.as_bytes());
         assert_eq!(made(&keys, File::TokenizerConfig)["add_bos_token"], Json::Null);
     }
-    for broken in ["{", "{}", "[]", "{\"model\": 1} x", "null"] {
+    for broken in ["{", "{}", "[]", "[1]", "[{\"model\": {}}]", "{\"model\": 1} x", "null"] {
         let keys = llama().with("tokenizer.huggingface.json", text(broken));
         assert_eq!(tokenizer(&keys), tokenizer(&llama()), "{broken}");
         let hopeless = Keys::new("x", "rwkv").with("tokenizer.huggingface.json", text(broken));
         assert!(hopeless.look(|meta| write(meta, File::Tokenizer)).is_err());
+        assert_eq!(planned(&hopeless).files, [File::GenerationConfig], "{broken}");
+        assert!(planned(&hopeless).warnings[0].contains("hf/ has no tokenizer files"));
     }
 }
 

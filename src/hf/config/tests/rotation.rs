@@ -91,7 +91,7 @@ fn windows_layer_by_layer() {
         assert!(short.refusal().contains("expected 7 layers"), "{}", short.refusal());
     }
     let full = decoder("gemma3");
-    assert_fields(&full, json!({"layer_types": [F, F, F], "sliding_window": null}));
+    assert_fields(&full, json!({"layer_types": [F, F, F], "sliding_window": 4096}));
     assert_fields(&decoder("gemma2"), json!({"sliding_window": 4096}));
     assert_eq!(decoder("olmo2").config()["model_type"], "olmo2");
     assert_eq!(windowed("olmo2").config()["model_type"], "olmo3");

@@ -46,7 +46,7 @@ static VALUES: [u8; 256] = {
 };
 
 /// Any bytes as hexadecimal digits, of any even number.
-pub(super) fn bytes_from_hex(text: &[u8]) -> Option<Vec<u8>> {
+pub fn bytes_from_hex(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }

@@ -1,0 +1,167 @@
+//! What a model is compared with.
+
+use super::super::engine;
+use super::super::exit::{Exit, Failure};
+use super::super::progress::Progress;
+use super::super::seal::bytes_of;
+use super::super::text::Safe;
+use super::{Verdict, listed, sealed};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use weightfs::load::Loaded;
+use weightfs::seal;
+use weightfs::source::IoMode;
+use weightfs::trust::{self, Anchor, Claim, Found, List};
+
+/// What the bytes are compared with.
+pub(super) enum Against {
+    /// What is known of the model: its seal and its anchors.
+    Known,
+    /// A seal that was named.
+    Seal(PathBuf),
+    /// A list that was named.
+    List(PathBuf),
+    /// The SHA-256 of the one file.
+    Digest([u8; 32]),
+}
+
+impl Against {
+    /// A file that the user named, which must be there.
+    pub(super) fn given(file: &Path) -> Result<Against> {
+        let about = file.metadata().with_context(|| file.display().to_string())?;
+        if !about.is_file() {
+            bail!("{}: not a regular file", file.display());
+        }
+        Ok(match seal::is_seal(file) {
+            true => Against::Seal(file.to_path_buf()),
+            false => Against::List(file.to_path_buf()),
+        })
+    }
+
+    /// Compares one model.
+    pub(super) fn verify(&self, model: &Path) -> Result<Verdict> {
+        let loaded = match engine::load(model, IoMode::Auto) {
+            Ok(loaded) => loaded,
+            // What cannot be opened may be damaged.
+            Err(error) => return self.unopened(model).unwrap_or(Err(error)),
+        };
+        match self {
+            Against::Known => known(model, &loaded),
+            Against::Seal(path) => {
+                let bar = Progress::new(model, bytes_of(&loaded));
+                sealed::by_seal(path, &loaded, &Found::default(), &bar)
+            }
+            Against::List(path) => {
+                let list = List::read(path, &loaded.model)?;
+                if list.claims.iter().all(Claim::is_empty) {
+                    return Err(nothing_on(model, &loaded, &list));
+                }
+                let name = Safe(path.as_os_str().as_encoded_bytes()).to_string();
+                listed::by_claims(model, &loaded, &list.claims, &name)
+            }
+            Against::Digest(sha256) => {
+                if loaded.sources.len() != 1 {
+                    bail!(
+                        "{}: it has {} files and --expect-sha256 is the digest of one; --against takes a list",
+                        model.display(),
+                        loaded.sources.len()
+                    );
+                }
+                let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
+                listed::by_claims(model, &loaded, &[claim], "the command line")
+            }
+        }
+    }
+
+    /// A file whose header nobody understands can still be told from what it should be.
+    fn unopened(&self, path: &Path) -> Option<Result<Verdict>> {
+        if let Against::Known = self
+            && let Some(verdict) = sealed::unopened(path)
+        {
+            return Some(verdict);
+        }
+        let (model, sources) = trust::unopened(path)?;
+        let (claims, with) = match self {
+            Against::Known => {
+                let found = trust::find(&model, &sources);
+                if let Some(wrong) = trust::contradiction(&found.anchors, &model) {
+                    return Some(Err(engine::distrust(&wrong)));
+                }
+                (trust::joined(&found.anchors, 1), words(&found.anchors))
+            }
+            Against::Seal(_) => return None,
+            Against::List(list) => {
+                let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
+                (List::read(list, &model).ok()?.claims, name)
+            }
+            Against::Digest(sha256) => {
+                let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
+                (vec![claim], "the command line".to_owned())
+            }
+        };
+        let work = (0..).zip(&claims).map(|(shard, claim)| trust::work(shard, claim, &model)).sum();
+        let bar = Progress::new(path, work);
+        let tick = |done| bar.set(done);
+        let report = trust::compare(&claims, &model, &sources, &tick).ok()?;
+        // When the bytes are right, why they cannot be opened is what is to be said.
+        (!report.bad.is_empty()).then(|| Ok(listed::verdict(&model, report, &with)))
+    }
+}
+
+/// Against the seal, else against the anchors.
+fn known(model: &Path, loaded: &Loaded) -> Result<Verdict> {
+    let found = trust::find(&loaded.model, &loaded.sources);
+    if let Some(wrong) = trust::contradiction(&found.anchors, &loaded.model) {
+        return Err(engine::distrust(&wrong));
+    }
+    for warning in &found.warnings {
+        super::exit::say(warning);
+    }
+    if let Some(path) = seal::find(&loaded.entry) {
+        let bar = Progress::new(model, bytes_of(loaded));
+        return sealed::by_seal(&path, loaded, &found, &bar);
+    }
+    if found.anchors.is_empty() {
+        let text = format!(
+            "{0}: not sealed, and no store or list says what it should be: nothing to verify against (weightfs seal {0})",
+            model.display()
+        );
+        return Err(Failure::with(Exit::Unsealed, text));
+    }
+    let claims = trust::joined(&found.anchors, loaded.model.shards.len());
+    listed::by_claims(model, loaded, &claims, &words(&found.anchors))
+}
+
+/// The first of the anchors, in words, for all of them.
+fn words(anchors: &[Anchor]) -> String {
+    let Some(first) = anchors.first() else {
+        return "nothing".to_owned();
+    };
+    let kind = first.kind;
+    let origin = first.origin.file_name().unwrap_or_default();
+    let origin = Safe(origin.as_encoded_bytes()).to_string();
+    match kind.is_store() {
+        true => "its name in the store".to_owned(),
+        false => origin,
+    }
+}
+
+/// A list that is about something else.
+fn nothing_on(model: &Path, loaded: &Loaded, list: &List) -> anyhow::Error {
+    let file = loaded.model.shards.first().map(|shard| &*shard.file).unwrap_or_default();
+    let other = match &list.strangers {
+        (0, _) | (_, None) => String::new(),
+        (n, Some(name)) => {
+            format!(
+                "; it speaks of {}",
+                match n {
+                    1 => Safe(name.as_bytes()).to_string(),
+                    n => format!("{} and {} more", Safe(name.as_bytes()), n - 1),
+                }
+            )
+        }
+    };
+    let list = Safe(list.path.as_os_str().as_encoded_bytes()).to_string();
+    let text = format!("{}: {list} has no line for {}{other}", model.display(), Safe(file));
+    Failure::with(Exit::Unsealed, text)
+}

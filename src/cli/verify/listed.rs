@@ -1,0 +1,118 @@
+//! Files and tensors against digests that somebody wrote down.
+
+use super::super::exit::{Exit, Failure};
+use super::super::progress::Progress;
+use super::super::text::{Safe, plural};
+use super::sealed::at_fault;
+use super::{Bad, Verdict};
+use anyhow::Result;
+use std::path::Path;
+use weightfs::load::Loaded;
+use weightfs::model::Model;
+use weightfs::seal::{self, Seal};
+use weightfs::trust::{self, Claim, CompareReport, Known, Mismatch, UNREADABLE};
+use weightfs::view::json::lossy;
+
+/// Compares a model with claims, one per file; `with` says in words whose they are.
+pub(super) fn by_claims(
+    typed: &Path,
+    loaded: &Loaded,
+    claims: &[Claim],
+    with: &str,
+) -> Result<Verdict> {
+    let (model, sources) = (&loaded.model, &loaded.sources);
+    let work = (0..).zip(claims).map(|(shard, claim)| trust::work(shard, claim, model)).sum();
+    let bar = Progress::new(typed, work);
+    let report = trust::compare(claims, model, sources, &|done| bar.set(done))?;
+    drop(bar);
+    if let Some(&shard) = report.uncovered.first().filter(|_| report.bad.is_empty()) {
+        let file = &model.shards[shard as usize].file;
+        let text = format!("{}: {with} has no line for {}", typed.display(), Safe(file));
+        return Err(Failure::with(Exit::Unsealed, text));
+    }
+    if let Some(mismatch) = report.bad.first() {
+        contradict(loaded, mismatch, with)?;
+    }
+    Ok(verdict(model, report, with))
+}
+
+pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdict {
+    let (checked, more) = match (report.files, report.tensors) {
+        (0, tensors) => ((tensors, "tensor"), None),
+        (files, 0) => ((files, "file"), None),
+        (files, tensors) => {
+            let tensors = plural(tensors as usize, "tensor");
+            ((files, "file"), Some(format!(", {tensors} also one by one")))
+        }
+    };
+    let bad = report.bad.into_iter().map(|bad| {
+        let file = &model.shards[bad.shard as usize];
+        let tensor = bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned());
+        let place = if bad.len == file.len { "file" } else { "part" };
+        Bad {
+            tensor,
+            place,
+            chunk: None,
+            shard: bad.shard,
+            file: lossy(&file.file).into_owned(),
+            offset: bad.offset,
+            length: bad.len,
+            expected: bad.expected,
+            found: bad.found,
+            suspect: bad.suspect,
+        }
+    });
+    Verdict {
+        bad: bad.collect(),
+        more: 0,
+        checked,
+        bytes: report.bytes,
+        with: Some(format!("by {with}{}", more.unwrap_or_default())),
+        files: Verdict::files_of(model),
+    }
+}
+
+/// Bytes that are not what was expected but are what their seal says: two sources that are
+/// both trusted disagree, and it is not for us to choose.
+fn contradict(loaded: &Loaded, bad: &Mismatch, with: &str) -> Result<()> {
+    if bad.found.starts_with(UNREADABLE) {
+        return Ok(());
+    }
+    let Some(path) = seal::find(&loaded.entry) else {
+        return Ok(());
+    };
+    let Ok(seal) = Seal::load(&path, &loaded.model, &loaded.sources) else {
+        return Ok(());
+    };
+    let (sealed, crc32) = match bad.tensor {
+        None => (seal.file_sha256(bad.shard as usize), None),
+        Some(index) => (seal.tensor_sha256(index as usize), seal.tensor_crc32(index as usize)),
+    };
+    let fits = sealed.is_some_and(|sha256| seal::hex(&sha256) == bad.found)
+        || crc32.is_some_and(|crc32| seal::crc_hex(crc32) == bad.found);
+    // A seal that does not fit the rest of the bytes either is no witness.
+    if !fits || bad.tensor.is_some() && !is_sealed_so(loaded, &seal)? {
+        return Ok(());
+    }
+    let sum = if bad.found.len() == 8 { "CRC32" } else { "SHA-256" };
+    let what = match bad.tensor {
+        None => String::new(),
+        Some(index) => {
+            format!("tensor {:?}: ", lossy(&loaded.model.tensors[index as usize].name))
+        }
+    };
+    let text = format!(
+        "{}: {what}two trusted sources disagree about its {sum}\n  {} by {with}\n  {} sealed, and found",
+        loaded.entry.display(),
+        bad.expected,
+        bad.found,
+    );
+    Err(Failure::with(Exit::Seal, text))
+}
+
+/// Whether all bytes are as sealed.
+fn is_sealed_so(loaded: &Loaded, seal: &Seal) -> Result<bool> {
+    let options = seal::VerifyOptions { sha256: false };
+    let report = seal::verify(&loaded.model, &loaded.sources, seal, options, &|_| {});
+    Ok(report.map_err(at_fault)?.is_good())
+}

@@ -1,0 +1,123 @@
+//! How a verdict is told: a table for people, a document for programs.
+
+use super::super::exit::{self, Exit};
+use super::super::output::{Ink, Out};
+use super::super::table::{Align, Table};
+use super::super::text::{self, Safe, plural, size};
+use super::{Bad, Verdict};
+use anyhow::Result;
+use serde_json::{Value as Json, json};
+use std::io::Write;
+use std::path::Path;
+
+/// Damaged ranges that the table shows; `--json` has them all.
+const SHOWN: usize = 20;
+
+pub(super) fn document(model: &Path, verdict: &Result<Verdict>) -> Json {
+    let (result, bad) = match verdict {
+        Ok(verdict) if verdict.bad.is_empty() => ("good", Vec::new()),
+        Ok(verdict) => ("damaged", verdict.bad.iter().map(bad_document).collect()),
+        Err(error) => match exit::code_of(error) {
+            Exit::Unsealed => ("unsealed", Vec::new()),
+            Exit::Seal => ("seal", Vec::new()),
+            _ => ("failed", Vec::new()),
+        },
+    };
+    let mut document = json!({ "model": model.to_string_lossy(), "result": result, "bad": bad });
+    match verdict {
+        Ok(verdict) => {
+            if verdict.more > 0 {
+                document["more"] = verdict.more.into();
+            }
+            document["repair"] = repair(verdict);
+        }
+        Err(error) => document["error"] = exit::message(error).into(),
+    }
+    document
+}
+
+fn bad_document(bad: &Bad) -> Json {
+    json!({
+        "tensor": bad.tensor,
+        "chunk": bad.chunk,
+        "source": { "file": bad.file, "offset": bad.offset, "length": bad.length },
+        "expected": bad.expected,
+        "found": bad.found,
+    })
+}
+
+/// First and last byte of each range, as HTTP counts.
+fn repair(verdict: &Verdict) -> Json {
+    let plan = verdict.repair();
+    let files = plan.iter().map(|repair| {
+        json!({
+            "file": verdict.files.get(repair.shard as usize).map(|(name, _)| name),
+            "ranges": repair.ranges.iter().map(|(from, to)| json!([from, to])).collect::<Vec<_>>(),
+            "http": repair.http(),
+        })
+    });
+    files.collect::<Vec<_>>().into()
+}
+
+pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
+    let name = Safe(model.as_os_str().as_encoded_bytes()).to_string();
+    let with = verdict.with.as_ref().map(|with| format!(" {with}")).unwrap_or_default();
+    if verdict.bad.is_empty() {
+        let good = out.ink(Ink::Good, "good").into_owned();
+        let (n, unit) = verdict.checked;
+        let bytes = size(verdict.bytes);
+        writeln!(out, "{name}: {good}{with} ({}, {bytes})", plural(n as usize, unit))?;
+        out.flush()?;
+        return Ok(());
+    }
+    let damaged = out.ink(Ink::Bad, "damaged").into_owned();
+    writeln!(out, "{name}: {damaged}{with}")?;
+    let mut table = Table::new([
+        ("TENSOR", Align::Left),
+        ("CHUNK", Align::Right),
+        ("FILE", Align::Left),
+        ("OFFSET", Align::Right),
+        ("LENGTH", Align::Right),
+        ("EXPECTED", Align::Left),
+        ("FOUND", Align::Left),
+    ]);
+    for bad in verdict.bad.iter().take(SHOWN) {
+        table.row([
+            bad.tensor
+                .as_ref()
+                .map_or(format!("({})", bad.place), |name| text::name(name.as_bytes())),
+            bad.chunk.map_or("-".into(), |chunk| chunk.to_string()),
+            Safe(bad.file.as_bytes()).to_string(),
+            bad.offset.to_string(),
+            bad.length.to_string(),
+            bad.expected.clone(),
+            bad.found.clone(),
+        ]);
+    }
+    table.write(out, 2)?;
+    let unseen = (verdict.bad.len().saturating_sub(SHOWN)) as u64 + verdict.more;
+    if unseen > 0 {
+        writeln!(out, "  and {unseen} more, which --json lists")?;
+    }
+    write_repair(verdict, out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn write_repair(verdict: &Verdict, out: &mut Out) -> Result<()> {
+    for repair in verdict.repair().iter().take(SHOWN) {
+        let Some((file, length)) = verdict.files.get(repair.shard as usize) else {
+            continue;
+        };
+        let file = Safe(file.as_bytes()).to_string();
+        let (bytes, all) = (size(repair.bytes()), size(*length));
+        writeln!(out, "  to fetch again of {file}: {bytes} of {all}")?;
+        let shown = &repair.ranges[..repair.ranges.len().min(SHOWN)];
+        write!(out, "    {}", weightfs::trust::http_ranges(shown))?;
+        match repair.ranges.len() - shown.len() {
+            0 => writeln!(out)?,
+            unseen => writeln!(out, " and {unseen} more, which --json lists")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Looking for anchors: in the names of a model's files, and beside them.
+
+use super::{Found, List, name_of, store_name};
+use crate::model::{ByteOrder, Format, Model, Shard};
+use crate::source::{IoMode, Source};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Lists of a whole directory.
+const OF_DIRECTORY: [&str; 14] = [
+    "SHA256SUMS",
+    "SHA256SUM",
+    "SHA256SUMS.txt",
+    "sha256sums",
+    "sha256sums.txt",
+    "sha256sum",
+    "sha256sum.txt",
+    "CHECKSUMS",
+    "CHECKSUMS.txt",
+    "checksums.txt",
+    "checksum.txt",
+    "checksums.sha256",
+    "model.sig",
+    "model.manifest",
+];
+/// Lists of one file: what is put behind its name.
+const OF_FILE: [&str; 5] = [".sha256", ".sha256sum", ".sha256.txt", ".manifest", ".sig"];
+/// Signatures of other names that are looked at.
+const MAX_SIGNATURES: usize = 16;
+/// Entries of the model's directory that are looked through for them.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Everything that says what the files of `model` should be, beside them or in their names.
+/// A list that cannot be used is a warning: it does not say anything about the bytes.
+pub fn find(model: &Model, sources: &[Source]) -> Found {
+    let mut found = Found::default();
+    for (shard, source) in sources.iter().enumerate() {
+        found.anchors.extend(store_name::anchors(shard, source));
+    }
+    let mut lists: Vec<PathBuf> = Vec::new();
+    let mut directories: Vec<&Path> = Vec::new();
+    for source in sources {
+        let path = source.path();
+        for suffix in OF_FILE {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            lists.push(name.into());
+        }
+        let Some(dir) = path.parent().filter(|dir| !directories.contains(dir)) else {
+            continue;
+        };
+        directories.push(dir);
+        lists.extend(OF_DIRECTORY.iter().map(|name| dir.join(name)));
+        lists.extend(signatures(dir));
+    }
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for path in lists {
+        // The candidates of many shards of one directory would be opened again and again.
+        if seen.contains(&path) || path.symlink_metadata().is_err() {
+            continue;
+        }
+        match List::beside(&path, model) {
+            Ok(Some(list)) => found.anchors.extend(list.into_anchors()),
+            Ok(None) => {}
+            Err(error) => found.warnings.push(format!("{error}; it is not used as an anchor")),
+        }
+        seen.push(path);
+    }
+    found.anchors.sort_by_key(|anchor| anchor.shard);
+    found
+}
+
+/// A file that is no model, or a damaged one, as a model without tensors: what is known about
+/// its bytes can still be compared with them.
+pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
+    let path = std::path::absolute(path).ok()?;
+    path.metadata().ok().filter(|about| about.is_file())?;
+    let source = Source::open(&path, IoMode::Auto).ok()?;
+    let shard = Shard {
+        file: name_of(&path).into(),
+        len: source.len(),
+        data_start: source.len(),
+        tensor_infos: 0,
+    };
+    let model = Model {
+        format: Format::Gguf,
+        format_version: 0,
+        byte_order: ByteOrder::Little,
+        architecture: None,
+        name: None,
+        metadata: Vec::new(),
+        shards: vec![shard],
+        tensors: Vec::new(),
+        warnings: Vec::new(),
+    };
+    Some((model, vec![source]))
+}
+
+/// Files called `*.sig`, in order of their names.
+fn signatures(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok().into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
+    names.retain(|name| name.as_bytes().ends_with(b".sig"));
+    names.sort();
+    names.truncate(MAX_SIGNATURES);
+    names.into_iter().map(|name| dir.join(OsString::from_vec(name.into_vec()))).collect()
+}
+
+/// Whether the name of a list says that it is about one file, and which.
+pub(super) fn file_of_list(list: &Path) -> Option<&[u8]> {
+    let name = name_of(list);
+    OF_FILE.iter().find_map(|suffix| name.strip_suffix(suffix.as_bytes()))
+}

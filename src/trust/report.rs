@@ -1,0 +1,137 @@
+//! This program's own provenance reports, read back.
+//!
+//! The YAML is of the one shape that is written: a JSON object behind each `  - `.
+
+use super::Sum;
+use super::line::digest;
+use super::list::Collector;
+use super::small;
+use crate::bytes::hex::{bytes_from_hex, from_hex};
+use serde::Deserialize;
+use std::fs::File;
+use std::io;
+
+/// What every such report begins with.
+pub(super) const FIRST_KEY: &[u8] = b"weightfs_report:";
+/// The version that is written and read.
+const VERSION: u64 = 1;
+
+#[derive(Deserialize)]
+struct Report {
+    weightfs_report: Option<u64>,
+    #[serde(default)]
+    files: Vec<Entry>,
+    #[serde(default)]
+    tensors: Vec<Entry>,
+}
+
+/// A file or a tensor.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(alias = "file")]
+    name: String,
+    #[serde(default, alias = "file_hex")]
+    name_hex: Option<String>,
+    #[serde(default)]
+    sha256: Option<String>,
+    #[serde(default)]
+    crc32: Option<String>,
+}
+
+/// Takes a report in JSON; false when the document is something else.
+pub(super) fn read_json(text: &[u8], claims: &mut Collector<'_>) -> Result<bool, String> {
+    let report: Report =
+        serde_json::from_slice(text).map_err(|e| format!("not a JSON document: {e}"))?;
+    match report.weightfs_report {
+        None => return Ok(false),
+        Some(VERSION) => {}
+        Some(other) => return Err(format!("a provenance report of version {other}")),
+    }
+    for entry in &report.files {
+        entry.file(claims)?;
+    }
+    for entry in &report.tensors {
+        entry.tensor(claims)?;
+    }
+    Ok(true)
+}
+
+/// Takes a report in YAML.
+pub(super) fn read_yaml(
+    file: File,
+    limit: u64,
+    claims: &mut Collector<'_>,
+) -> io::Result<Result<(), String>> {
+    let mut section = Vec::new();
+    let mut result = Ok(());
+    small::lines(file, limit, |line| {
+        if result.is_err() {
+            return;
+        }
+        if let Some(version) = line.strip_prefix(FIRST_KEY) {
+            if version.trim_ascii() != VERSION.to_string().as_bytes() {
+                let version = String::from_utf8_lossy(version.trim_ascii()).into_owned();
+                result = Err(format!("a provenance report of version {version}"));
+            }
+        } else if let Some(item) = line.strip_prefix(b"  - ") {
+            let wanted = matches!(&*section, b"files:" | b"tensors:");
+            let entry = wanted.then(|| serde_json::from_slice::<Entry>(item));
+            result = match entry {
+                None => Ok(()),
+                Some(Err(e)) => Err(format!("a provenance report with an entry that is none: {e}")),
+                Some(Ok(entry)) if section == b"files:" => entry.file(claims),
+                Some(Ok(entry)) => entry.tensor(claims),
+            };
+        } else if line.first().is_some_and(u8::is_ascii_alphabetic) {
+            section = line.to_vec();
+        }
+    })?;
+    Ok(result)
+}
+
+impl Entry {
+    fn name(&self) -> Result<Vec<u8>, String> {
+        match &self.name_hex {
+            None => Ok(self.name.clone().into_bytes()),
+            Some(digits) => bytes_from_hex(digits.as_bytes())
+                .ok_or_else(|| format!("{:?} has a hexadecimal name that is none", self.name)),
+        }
+    }
+
+    fn sha256(&self) -> Result<Option<[u8; 32]>, String> {
+        match &self.sha256 {
+            None => Ok(None),
+            Some(digits) => match digest(digits.as_bytes()) {
+                Some(sha256) => Ok(Some(sha256)),
+                None => Err(format!("{:?} has a SHA-256 that is none: {digits:?}", self.name)),
+            },
+        }
+    }
+
+    fn file(&self, claims: &mut Collector<'_>) -> Result<(), String> {
+        let name = self.name()?;
+        match (claims.shard(&name), self.sha256()?) {
+            (Some(shard), Some(sha256)) => claims.file(shard, Sum::Sha256(sha256)),
+            (Some(_), None) => {}
+            (None, _) => claims.stranger(&name),
+        }
+        Ok(())
+    }
+
+    fn tensor(&self, claims: &mut Collector<'_>) -> Result<(), String> {
+        let name = self.name()?;
+        let Some(index) = claims.tensor_of_name(&name) else {
+            claims.stranger(&name);
+            return Ok(());
+        };
+        if let Some(sha256) = self.sha256()? {
+            claims.tensor(index, Sum::Sha256(sha256));
+        } else if let Some(digits) = &self.crc32 {
+            let crc32 = from_hex::<4>(digits.as_bytes()).map(u32::from_be_bytes);
+            let crc32 = crc32
+                .ok_or_else(|| format!("{:?} has a CRC32 that is none: {digits:?}", self.name))?;
+            claims.tensor(index, Sum::Crc32(crc32));
+        }
+        Ok(())
+    }
+}

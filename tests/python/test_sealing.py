@@ -1,0 +1,369 @@
+"""Sealing under attack: killed, edited, cut short, raced for; parts and what the seal saves.
+
+The short form runs always; WEIGHTFS_SOAK=1 (scripts/soak seal) runs the numbers that the
+promises name.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+import zlib
+
+import pytest
+
+import gguf_file
+import safetensors_file
+from gguf_file import Gguf, pattern
+from mounting import shell, wait_until, xattr
+
+SOAK = os.environ.get("WEIGHTFS_SOAK") == "1"
+KIB = 1024
+
+
+def small():
+    return (
+        Gguf()
+        .key("general.architecture", "str", "llama")
+        .key("tokenizer.ggml.tokens", "arr:str", [f"token{i}" for i in range(700)])
+        .key("general.name", "str", "small")
+        .tensor("a", "F32", (1000,), pattern(4000, seed=1))
+        .tensor("b", "F32", (33,), pattern(132, seed=2))
+    )
+
+
+def seal_of(path):
+    return path.with_name(path.name + ".weightfs.json")
+
+
+def drafts(directory):
+    return [name for name in os.listdir(directory) if ".tmp." in name]
+
+
+def rehashed(path, change):
+    """Edit the body of a seal and make its hash right again."""
+    seal = json.loads(path.read_text())
+    change(seal["body"])
+    body = json.dumps(seal["body"])
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    path.write_text(f'{{"weightfs_manifest":1,"body_sha256":"{digest}","body":{body}}}\n')
+
+
+# --- killed ----------------------------------------------------------------------------
+
+
+@pytest.mark.patience(900)
+def test_a_killed_seal_is_the_old_one_or_none_or_whole(weightfs, tmp_path):
+    """kill -9 at random points: what has the seal's name is always a whole seal of the file."""
+    model = Gguf().tensor("a", "F32", (1 << 20,), pattern(4 << 20)).tensor("b", "F32", (5,), pattern(20))
+    path = model.write(tmp_path / "m.gguf")
+    times = []
+    for _ in range(5):
+        begin = time.monotonic()
+        weightfs.run("seal", "--force", path, "--chunk-size", "4KiB")
+        times.append(time.monotonic() - begin)
+    took = sorted(times)[2]
+    seal_of(path).unlink()
+    rng = random.Random(5)
+    whole, killed, left, lying, round_ = 0, 0, 0, 0, 0
+    goal = 200 if SOAK else 12
+    while killed < goal and round_ < 20 * goal:
+        round_ += 1
+        if round_ % 3 == 0:
+            seal_of(path).unlink(missing_ok=True)
+        before = seal_of(path).exists()
+        process = weightfs.start("seal", "--force", path, "--chunk-size", "4KiB", stdout=subprocess.DEVNULL)
+        # Half of them near the end, where the name is given.
+        time.sleep(took * (rng.uniform(0, 1.1) if round_ % 2 else rng.uniform(0.8, 1.05)))
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+        found = len(drafts(tmp_path))
+        left, lying = left + (found > lying), found
+        assert seal_of(path).exists() or not before, "the old seal was lost"
+        if seal_of(path).exists():
+            weightfs.run("verify", path)
+            whole += 1
+        else:
+            weightfs.run("verify", path, code=4)
+    assert killed >= goal // 4 and whole, (killed, whole)
+    print(f"{round_} rounds, {killed} killed, {left} of them left a draft, {whole} times a seal lay there, whole")
+    # What killed processes left goes with the first seal a day later.
+    for name in drafts(tmp_path):
+        os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)
+    weightfs.run("seal", "--force", path)
+    assert drafts(tmp_path) == []
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("call", ["fsync", "rename,renameat,renameat2"])
+@pytest.mark.parametrize("old", [False, True])
+def test_killed_around_the_rename(weightfs, tmp_path, call, old):
+    path = small().write(tmp_path / "m.gguf")
+    if old:
+        weightfs.run("seal", path)
+    for when in (1, 2) if call == "fsync" else (1,):
+        inject = f"inject={call}:signal=KILL:when={when}"
+        command = ["strace", "-f", "-o", os.devnull, "-e", inject, weightfs.binary, "seal", "--force", path]
+        done = subprocess.run(command, env=weightfs.env, capture_output=True)
+        assert done.returncode != 0
+        weightfs.run("verify", path, code=0 if seal_of(path).exists() else 4)
+        assert seal_of(path).exists() or not old
+
+
+# --- edited ----------------------------------------------------------------------------
+
+
+def test_what_edited_sums_can_do_and_what_not(weightfs, mount, tmp_path):
+    """A tensor's SHA-256, edited with the hash made right again, is found by verify and by
+    sha256sum in the mount; no read needs it and nothing calls it verified before."""
+    path = small().write(tmp_path / "m.gguf")
+    weightfs.run("seal", path)
+
+    def edit(body):
+        body["tensors"][0]["sha256"] = "00" * 32
+
+    rehashed(seal_of(path), edit)
+    mounted = mount(path)
+    assert mounted.bin("a") == small().data_of("a")
+    assert mounted.model["trust"] == "sidecar"
+    shell('cd "$1" && sha256sum -c SHA256SUMS', mounted.path, code=1)
+    mounted.unmount()
+    # Every byte is as sealed, so it is the seal that is wrong.
+    assert "00000000" in weightfs.run("verify", path, code=5).err
+
+
+@pytest.mark.parametrize("field", ["begin", "end", "fewer", "more", "none", "odd"])
+def test_edited_arrays_refuse_the_mount(weightfs, mount, tmp_path, field):
+    path = small().write(tmp_path / "m.gguf")
+    weightfs.run("seal", path)
+
+    def edit(body):
+        (source,) = body["sources"]
+        ((begin, end),) = source["arrays"]
+        source["arrays"] = {
+            "begin": [[begin - 1, end]],
+            "end": [[begin, end - 5]],
+            "fewer": [],
+            "more": [[begin, end], [end + 1, end + 2]],
+            "none": [[0, 0]],
+            "odd": [[begin, end, 1]],
+        }[field]
+
+    rehashed(seal_of(path), edit)
+    said = mount.refused(path, code=5)
+    assert "array" in said, said
+    weightfs.run("cat", path, "a", code=5)
+    # The model itself is read as it is.
+    assert weightfs.run("info", "--json", path).json()["name"] == "small"
+
+
+def test_every_byte_of_a_small_seal_flipped_refuses(weightfs, tmp_path):
+    path = Gguf().tensor("a", "F32", (3,), pattern(12)).write(tmp_path / "m.gguf")
+    weightfs.run("seal", path)
+    good = seal_of(path).read_bytes()
+    masks = (0x01, 0x20, 0x80) if SOAK else (0x01,)
+    step = 1 if SOAK else 7
+    for place in range(0, len(good), step):
+        for mask in masks:
+            bad = bytearray(good)
+            bad[place] ^= mask
+            seal_of(path).write_bytes(bad)
+            said = weightfs.run("cat", path, "a", code=5)
+            assert said.out == b"", place
+
+
+# --- what a sealed model saves, and that it is served right ------------------------------
+
+
+def test_a_sealed_model_shows_what_an_unsealed_one_shows(weightfs, mount, tmp_path):
+    path = small().write(tmp_path / "m.gguf")
+    plain = mount(path)
+    want = {name: (plain / "metadata" / name).read_bytes() for name in os.listdir(plain / "metadata")}
+    want["metadata.json"] = (plain / "metadata.json").read_bytes()
+    want["model.gguf"] = (plain / "model.gguf").read_bytes()
+    plain.unmount()
+    weightfs.run("seal", path)
+    assert json.loads(seal_of(path).read_text())["body"]["sources"][0]["arrays"]
+    sealed = mount(path, "seal=require")
+    for name, value in want.items():
+        place = name if name in ("metadata.json", "model.gguf") else f"metadata/{name}"
+        assert (sealed / place).read_bytes() == value, name
+
+
+# --- cut short ---------------------------------------------------------------------------
+
+
+@pytest.mark.patience(600)
+@pytest.mark.parametrize("kind", ["gguf", "safetensors"])
+def test_the_file_cut_at_every_byte_of_its_header(weightfs, mount, tmp_path, kind):
+    if kind == "gguf":
+        file = Gguf().key("a", "u32", 7).key("b", "str", "text").tensor("t", "F32", (9,), pattern(36))
+        start = file.data_start()
+    else:
+        file = safetensors_file.Safetensors().tensor("t", "F32", (9,), pattern(36))
+        start = file.place_of("t")
+    whole = file.write(tmp_path / f"m.{kind}").read_bytes()
+    assert start < len(whole)
+    path = tmp_path / f"cut.{kind}"
+    slowest = 0
+    cuts = range(0, start + 1) if SOAK else sorted({*range(0, start + 1, 9), start})
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        begin = time.monotonic()
+        said = weightfs.run("ls", path, code=1)
+        slowest = max(slowest, time.monotonic() - begin)
+        assert said.err.startswith("weightfs: ") and "cut." in said.err, (cut, said.err)
+        if SOAK or cut % 45 == 0:
+            mount.refused(path, code=1)
+    print(f"{len(cuts)} cuts, the slowest {slowest * 1000:.0f} ms")
+
+
+@pytest.mark.parametrize("make", [gguf_file.plain, safetensors_file.plain])
+def test_one_byte_more_or_less_at_the_edge_of_each_tensor(weightfs, tmp_path, make):
+    """Damage in the last byte before a tensor, in its first, its last, and the next after it is
+    found where it is."""
+    file = make()
+    suffix = "gguf" if isinstance(file, Gguf) else "safetensors"
+    path = file.write(tmp_path / f"m.{suffix}")
+    whole = path.read_bytes()
+    weightfs.run("seal", path, "--chunk-size", "4KiB")
+    listed = weightfs.run("ls", "--json", path).json()["tensors"]
+    for tensor in listed:
+        begin = tensor["source"]["offset"]
+        end = begin + tensor["nbytes"]
+        for place in {begin - 1, begin, end - 1, end} if tensor["nbytes"] else ():
+            if place >= len(whole):
+                continue
+            bad = bytearray(whole)
+            bad[place] ^= 0x10
+            path.write_bytes(bad)
+            owner = next(
+                (t["name"] for t in listed if t["source"]["offset"] <= place < t["source"]["offset"] + t["nbytes"]), None
+            )
+            report = weightfs.run("verify", "--json", path, code=3).json()["models"][0]
+            assert [entry["tensor"] for entry in report["bad"]] == [owner], (tensor["name"], place)
+            (entry,) = report["bad"]
+            at = entry["source"]["offset"]
+            assert at <= place < at + entry["source"]["length"]
+    # And the file cut there is refused, by name.
+    for tensor in listed:
+        for place in (tensor["source"]["offset"] + tensor["nbytes"] + d for d in (-1, 0, 1)):
+            if place < len(whole):
+                path.write_bytes(whole[:place])
+                weightfs.run("cat", path, listed[0]["name"], code=None)
+                assert weightfs.run("verify", path, code=None).code != 0
+
+
+# --- the cache -----------------------------------------------------------------------------
+
+
+def test_two_mounts_race_for_what_was_observed(weightfs, mount, tmp_path):
+    """Both write the cache at unmount: it is one of theirs, whole, whoever is last."""
+    file = Gguf().tensor("a", "F32", (1 << 16,), pattern(1 << 18, 1)).tensor("b", "F32", (1 << 16,), pattern(1 << 18, 2))
+    path = file.write(tmp_path / "m.gguf")
+    tofu = weightfs.home / "cache" / "weightfs" / "tofu"
+    for _ in range(250 if SOAK else 6):
+        pair = [mount(path), mount(path)]
+        assert pair[0].bin("a") == file.data_of("a")
+        assert pair[1].bin("b") == file.data_of("b")
+        threads = [threading.Thread(target=mounted.unmount) for mounted in pair]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (kept,) = os.listdir(tofu)
+        blob = (tofu / kept).read_bytes()
+        assert zlib.crc32(blob[:-4]) == struct.unpack("<I", blob[-4:])[0]
+    after = mount(path)
+    assert xattr(after / "tensors/a.bin", "trust") == "tofu"
+    assert after.bin("a") == file.data_of("a")
+    assert after.bin("b") == file.data_of("b")
+    assert "not used" not in after.log()
+
+
+@pytest.mark.parametrize("state", ["read-only", "full", "missing", "a file"])
+def test_a_cache_that_cannot_be_written_is_done_without(weightfs, mount, tmp_path, root, state):
+    file = Gguf().tensor("a", "F32", (1 << 20,), pattern(1 << 22))
+    path = file.write(tmp_path / "m.gguf")
+    cache = tmp_path / "elsewhere"
+    env = {"XDG_CACHE_HOME": str(cache)}
+    if state in ("read-only", "full"):
+        cache.mkdir()
+        size = "ro" if state == "read-only" else "size=4k"
+        shell('mount -t tmpfs -o "$1" none "$2"', size, cache)
+    elif state == "a file":
+        cache.write_text("no directory")
+    try:
+        if state == "full":
+            shell('head -c 8000 /dev/zero >"$1/filler"; true', cache, code=None)
+        mounted = mount(path, env=env)
+        assert mounted.bin("a") == file.data_of("a")
+        mounted.unmount()
+        if state != "missing":
+            assert "WARN" in mounted.log() or "warn" in mounted.log().lower(), mounted.log()
+    finally:
+        if state in ("read-only", "full"):
+            shell('umount "$1"', cache)
+
+
+# --- the page cache --------------------------------------------------------------------------
+
+
+def test_a_bad_copy_in_the_page_cache_is_not_sealed(weightfs, tmp_path, root):
+    """The disk is good and the system's copy of it bad: sealing says so and writes nothing."""
+    image, point = tmp_path / "disk", tmp_path / "disk.d"
+    point.mkdir()
+    made = shell('truncate -s 24M "$1" && mkfs.ext4 -q "$1"', image, code=None)
+    if made.code:
+        pytest.skip("needs mkfs.ext4")
+    marker = pattern(2 << 20, seed=77)
+    if shell('mount -o loop "$1" "$2"', image, point, code=None).code:
+        pytest.skip("needs loop devices")
+    try:
+        path = Gguf().tensor("a", "F32", (1 << 19,), marker).write(point / "m.gguf")
+        shell('sync; umount "$1"', point)
+        place = image.read_bytes().find(marker[:4096])
+        assert place > 0
+
+        def flip_all():
+            # One bit in each 4 KiB: whichever chunks are sampled, one of them is bad.
+            with open(image, "r+b") as disk:
+                for at in range(place, place + (2 << 20), 4096):
+                    disk.seek(at)
+                    byte = disk.read(1)[0]
+                    disk.seek(at)
+                    disk.write(bytes([byte ^ 4]))
+                disk.flush()
+                os.fsync(disk.fileno())
+
+        flip_all()
+        shell('mount -o loop "$1" "$2"', image, point)
+        assert path.read_bytes()[-len(marker) :] != marker  # now the bad copy is in memory
+        flip_all()
+        # The image's own pages, below the loop device, are good again.
+        said = weightfs.run("seal", path, code=None)
+        if said.code == 0:
+            pytest.skip("the loop device reads past its backing file's cache")
+        assert said.code == 1 and "differently from disk" in said.err, said.err
+        assert not seal_of(path).exists() and not drafts(point)
+    finally:
+        shell('umount "$1"', point, code=None)
+
+
+def test_a_file_that_changes_while_it_is_sealed_is_not_sealed(weightfs, tmp_path):
+    path = Gguf().tensor("a", "F32", (1 << 24,), bytes(1 << 26)).write(tmp_path / "m.gguf")
+    process = weightfs.start("seal", path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_until(lambda: drafts(tmp_path), 10, "the draft")
+    with open(path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    error = process.communicate()[1].decode()
+    assert process.returncode == 1, error
+    assert "m.gguf" in error and "chang" in error, error
+    assert not seal_of(path).exists() and not drafts(tmp_path)
