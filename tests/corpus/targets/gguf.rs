@@ -35,7 +35,7 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!((known.tensor_infos, known.data_start), (file.tensor_infos, file.data_start));
     assert_eq!(known.warnings, file.warnings);
     // Files take time: one accepted input of some is served as well, by its content.
-    if crc32fast::hash(data) % SERVED == 0 {
+    if crc32fast::hash(data).is_multiple_of(SERVED) {
         served(data);
     }
 }
@@ -55,7 +55,7 @@ fn check(file: &GgufFile, bytes: &Vec<u8>) {
         assert!(tensor.extent.offset >= end || tensor.extent.len == 0, "tensors overlap");
         assert!(tensor.extent.end() <= len);
         // One without bytes may stand behind last padding that is not there.
-        let aligned = (tensor.extent.offset - file.data_start) % file.alignment == 0;
+        let aligned = (tensor.extent.offset - file.data_start).is_multiple_of(file.alignment);
         assert!(aligned || tensor.extent.len == 0 && tensor.extent.offset == len);
         end = end.max(tensor.extent.end());
     }
