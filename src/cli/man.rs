@@ -176,7 +176,9 @@ const ANCHOR_KINDS: &[(&str, &str)] = &[
 const ERRORS: &[(&str, &str)] = &[
     (
         "EIO",
-        "The bytes fail their checksum after retries, or the device failed. Everything before and after the bad chunk is served.",
+        "The bytes fail their checksum after retries, or the device failed. Everything before and after the bad chunk is served. \
+         A chunk that failed is refused at once for a cool-down that doubles from a second to a quarter of an hour; \
+         five of them open the breaker of their tensor, which ends retries there.",
     ),
     ("ESTALE", "The source file was truncated or modified in place since it was mounted."),
     ("EROFS", "Any attempt to change something."),
