@@ -56,7 +56,7 @@ impl ArchFacts {
     }
 
     /// As [`ArchFacts::read`] where arrays cannot be read: values that need them are
-    /// [`super::Transform::Unknown`].
+    /// unknown, and their tensors keep their GGUF names.
     pub fn of(model: &Model) -> ArchFacts {
         ArchFacts::read(model, &|_| None)
     }
