@@ -204,6 +204,16 @@ impl Seal {
         self.file.path()
     }
 
+    /// The seal file, as it was opened.
+    pub(crate) fn file(&self) -> &Source {
+        &self.file
+    }
+
+    /// Whether the seal file is still what was loaded; one that was replaced by a rename is.
+    pub fn check_unchanged(&self) -> Result<(), SealError> {
+        Ok(self.file.check_unchanged()?)
+    }
+
     /// When it was made, as it says: `2026-11-30T00:00:00Z`.
     pub fn created(&self) -> &str {
         &self.created

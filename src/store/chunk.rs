@@ -222,6 +222,10 @@ impl Store {
         }
         // A file that changed explains it; that is no damage.
         source.check_unchanged().map_err(StoreError::from_source)?;
+        if let Basis::Seal(seal) = &self.basis {
+            // Nor is it damage of the model when its seal was written over.
+            seal.check_unchanged().map_err(StoreError::Seal)?;
+        }
         count(&self.counters.mismatches, 1);
         let mut found = match found {
             Ok(sum) => Found::Sum(sum),

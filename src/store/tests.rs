@@ -564,3 +564,20 @@ fn tables_of_huge_unsealed_models_stay_small() {
     assert_eq!(huge(1 << 40, 1000), 512 << 10);
     assert_eq!(huge(1 << 60, 10), 16 << 20);
 }
+
+/// Whoever copies a new seal over the old one should not be told that the model is damaged.
+#[test]
+fn a_seal_that_is_written_over_is_no_damage_of_the_model() {
+    let case = Case::new();
+    let path = case.seal();
+    let store = case.sealed(IoMode::Mmap);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, table) = text.rsplit_once("\"crcs\":\"").unwrap();
+    std::fs::write(&path, format!("{head}\"crcs\":\"AAAA{}", &table[4..])).unwrap();
+    let failure = read(&store, case.extent(3)).1.unwrap_err();
+    assert!(matches!(failure.error, StoreError::Seal(_)), "{failure}");
+    let status = store.status();
+    assert_eq!((status.bad_chunks, status.source_changed), (0, 0));
+    let note = status.notes.concat();
+    assert!(note.contains("file0.weightfs.json: changed"), "{note}");
+}
