@@ -343,7 +343,7 @@ def test_a_chunk_that_stays_bad(mount, sealed, kind):
     assert xattr(path, "state") == "verified" and mounted.status["bad"] == []
 
 
-def test_five_bad_chunks_open_the_breaker(mount, sealed):
+def test_five_bad_chunks_open_the_breaker(mount, weightfs, sealed):
     for n in range(1, 20, 2):
         sealed.fault("m.gguf", "flip", start=sealed.chunk(n) + 7, end=sealed.chunk(n) + 8)
     mounted = mount(sealed.model, "cache=direct")
@@ -355,6 +355,8 @@ def test_five_bad_chunks_open_the_breaker(mount, sealed):
     status = mounted.status
     assert [(b["tensor"], b["state"]) for b in status["breakers"]] == [("a", "open")]
     assert status["breakers"][0]["until"] > time.time() + 5
+    lines = weightfs.run("status", mounted).text.split("\nbreakers\n")[1].splitlines()
+    assert [line.split()[:2] for line in lines] == [["TENSOR", "STATE"], ["a", "open"]]
     assert xattr(mounted / "tensors/b.bin", "state") != "open"
     # Good chunks are served all the same, the first time too; bad ones cost no waits any more.
     start = time.monotonic()
