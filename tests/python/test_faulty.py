@@ -355,7 +355,7 @@ def test_five_bad_chunks_open_the_breaker(mount, weightfs, sealed):
     status = mounted.status
     assert [(b["tensor"], b["state"]) for b in status["breakers"]] == [("a", "open")]
     assert status["breakers"][0]["until"] > time.time() + 5
-    lines = weightfs.run("status", mounted).text.split("\nbreakers\n")[1].splitlines()
+    lines = weightfs.run("status", mounted.path).text.split("\nbreakers\n")[1].splitlines()
     assert [line.split()[:2] for line in lines] == [["TENSOR", "STATE"], ["a", "open"]]
     assert xattr(mounted / "tensors/b.bin", "state") != "open"
     # Good chunks are served all the same, the first time too; bad ones cost no waits any more.
