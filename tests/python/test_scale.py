@@ -127,3 +127,45 @@ def test_paddings_do_not_swell_the_seal(weightfs, mount, tmp_path):
     regions = json.loads(seal.read_bytes())["body"]["regions"]
     assert [part.get("zeros") for part in regions] == [None, None, None, count - 2]
     weightfs.run("verify", path)
+
+
+@pytest.mark.slow
+@pytest.mark.patience(120)
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_header_of_the_longest_length_and_of_a_byte_more(mount, tmp_path, over):
+    """model.safetensors is there as long as no dtype's header passes 100,000,000 bytes."""
+    names = [f"{number:05}".ljust(60_000, "x") for number in range(1665)]
+
+    def longest(names):
+        def text(dtype, nbytes):
+            entries = {"__metadata__": {"format": "pt"}}
+            for at in range(len(names)):
+                span = [nbytes * at, nbytes * (at + 1)]
+                entries[f"{at:05}"] = {"dtype": dtype, "shape": [4], "data_offsets": span}
+            short = len(json.dumps(entries, separators=(",", ":")))
+            return short + sum(len(name) - 5 for name in names)
+
+        return max(text("F32", 16), text("F16", 8), text("BF16", 8))
+
+    # Data is aligned to 64 bytes, so that a header of more than this is padded past the limit.
+    room = (100_000_000 + 8) // 64 * 64 - 8 + over
+    names.append("99999")
+    names[-1] = names[-1].ljust(5 + room - longest(names), "x")
+    assert longest(names) == room and len(names[-1]) < 65_536
+    records = b"".join(
+        struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQIQ", 1, 4, 0, 32 * number)
+        for number, name in enumerate(names)
+    )
+    head, _ = Gguf(n_tensors=len(names)).key("general.architecture", "str", "llama").header()
+    path = tmp_path / "m.gguf"
+    with open(path, "wb") as file:
+        file.write(head + records)
+        file.truncate(pad(len(head + records), 32) + 32 * len(names))
+    mounted = mount(path)
+    assert (mounted / "model.safetensors").exists() == (mounted / "bf16/model.safetensors").exists() == (not over)
+    assert any("too long" in text for text in mounted.model["warnings"]) == bool(over)
+    if not over:
+        with open(mounted / "bf16/model.safetensors", "rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(length))
+        assert length <= 100_000_000 and len(header) == len(names) + 1
