@@ -18,6 +18,7 @@ from throughput import fresh, read_by
 
 NAME = "mid.weight.bin"
 # program: (archive, how many times faster weightfs must be)
+LITTLE = 8 * MIB
 NEEDED = {"ratarmount": ("tar", 1.5), "squashfuse": ("squashfs", 3.0), "fuse-zip": ("zip", 6.0), "archivemount": ("tar", 6.0)}
 
 
@@ -97,7 +98,8 @@ def peers(bench):
         def run():
             point = bench.weightfs.point()
             with Foreign(words(name, program, archive, point), point, os.environ | {"PYTHONWARNINGS": "ignore"}) as mount:
-                whole = Part(mount.path / NAME)
+                # archivemount starts anew for each read: the more of a file, the slower.
+                whole = Part(mount.path / NAME).first(LITTLE if name == "archivemount" else part.length)
                 return {"first": read_by(1, whole), "again": read_by(1, whole)}
 
         return run
@@ -109,7 +111,9 @@ def peers(bench):
             race.case(name, peer(name, program, kinds[kind]))
     race.run()
     for name in ("weightfs", "weightfs page", *there):
-        title = {"weightfs": "weightfs, default options", "weightfs page": "weightfs, cache=page"}.get(name, f"{name}, uncompressed {NEEDED.get(name, ('',))[0]}")
+        kind = NEEDED[name][0] if name in NEEDED else ""
+        part_of = ", its first 8 MiB" if name == "archivemount" else ""
+        title = {"weightfs": "weightfs, default options", "weightfs page": "weightfs, cache=page"}.get(name, f"{name}, uncompressed {kind}{part_of}")
         race.row(name, "first", f"{title}, first read")
         race.row(name, "again", f"{title}, read again")
     for name in there:

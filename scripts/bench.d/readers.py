@@ -1,8 +1,7 @@
 """The programs that read: the same for the source, for weightfs and for every peer.
 
-Each function reads a file in one way and returns the seconds it took. Bytes go into one
-buffer that was touched before, as with dd; opening is not counted, since a source is
-opened as quickly as a mounted file.
+Each function reads a file in one way and returns when it began and ended. Bytes go into
+one buffer that was touched before, as with dd; opening is not counted.
 """
 
 import ctypes
@@ -11,6 +10,7 @@ import os
 import pickle
 import random
 import time
+from typing import NamedTuple
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -21,6 +21,17 @@ def room(size):
     buffer = mmap.mmap(-1, size)
     buffer[:] = bytes(size)
     return buffer
+
+
+class Span(NamedTuple):
+    """Seconds of the clock that all processes share."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self):
+        return self.end - self.start
 
 
 class Part:
@@ -52,7 +63,7 @@ def sequential(part, block):
             if not got:
                 raise EOFError(f"{part.path}: ends at {at}, not at {end}")
             at += got
-        return time.perf_counter() - start
+        return Span(start, time.perf_counter())
     finally:
         os.close(descriptor)
 
@@ -70,26 +81,27 @@ def mapped(part, block=MIB):
                     piece = whole[at : at + block]
                     buffer[: len(piece)] = piece
                     piece.release()
-        return time.perf_counter() - start
+        return Span(start, time.perf_counter())
     finally:
         os.close(descriptor)
 
 
 def scattered(part, block, count, seed=1):
-    """count reads at multiples of block, in no order: the nanoseconds that each took."""
+    """count reads at multiples of block, in no order: the span, and the nanoseconds of each."""
     buffer, places = [room(block)], part.length // block
     dice = random.Random(seed)
     offsets = [part.offset + dice.randrange(places) * block for _ in range(count)]
     descriptor = os.open(part.path, os.O_RDONLY)
     took, clock, read = [0] * count, time.perf_counter_ns, os.preadv
     try:
+        begin = time.perf_counter()
         for index, offset in enumerate(offsets):
             start = clock()
             got = read(descriptor, buffer, offset)
             took[index] = clock() - start
             if got != block:
                 raise EOFError(f"{part.path}: {got} bytes at {offset}, not {block}")
-        return took
+        return Span(begin, time.perf_counter()), took
     finally:
         os.close(descriptor)
 
@@ -97,7 +109,8 @@ def scattered(part, block, count, seed=1):
 def together(count, work):
     """Runs work(0) .. work(count - 1) in processes of their own that begin together.
 
-    Returns the seconds from the first beginning to the last end, and what each returned.
+    work returns a span and a value; the result is the span of all, from the first
+    beginning to the last end, and the values.
     """
     gate_read, gate_write = os.pipe()
     children = []
@@ -110,10 +123,8 @@ def together(count, work):
                 os.close(gate_write)
                 os.close(answer_read)
                 os.read(gate_read, 1)
-                start = time.perf_counter()
-                value = work(index)
                 with os.fdopen(answer_write, "wb") as out:
-                    pickle.dump((start, time.perf_counter(), value), out)
+                    pickle.dump(work(index), out)
                 status = 0
             finally:
                 os._exit(status)
@@ -130,7 +141,9 @@ def together(count, work):
             answers.append(pickle.loads(raw))
     if failed or len(answers) != count:
         raise OSError("a reader failed")
-    return max(end for _, end, _ in answers) - min(start for start, _, _ in answers), [value for *_, value in answers]
+    spans = [span for span, _ in answers]
+    whole = Span(min(span.start for span in spans), max(span.end for span in spans))
+    return whole, [value for _, value in answers]
 
 
 def evict(path):

@@ -7,7 +7,8 @@ import time
 import models
 from models import GIB, MIB
 from mounts import Failed, unmount
-from rounds import Sample
+from readers import Part, refill, sequential
+from rounds import Race, Sample
 
 MS = 1000.0
 
@@ -110,12 +111,9 @@ def sizes(bench):
 def seals(bench):
     """Sealing and verifying, against reading the file and against sha256sum."""
     group, path = "sealing", bench.large.path
-    from readers import Part, refill, sequential
-    from rounds import Race
-
     refill(path)
     whole = Part(path)
-    race = Race(bench.results, group, lambda: Sample(whole.length, sequential(whole, MIB)), bench.few)
+    race = Race(bench.results, group, lambda: Sample(whole.length, sequential(whole, MIB).seconds), bench.few)
 
     def command(*words):
         return lambda: {"run": Sample(whole.length, timed([bench.weightfs.binary, *words, str(path)])[0])}

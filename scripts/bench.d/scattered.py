@@ -13,11 +13,11 @@ def percentile(values, share):
 def rate_of(readers, part, block, count, seed):
     """Reads a second of all readers together, and the nanoseconds of each."""
     if readers == 1:
-        took = scattered(part, block, count, seed)
-        return count / (sum(took) / 1e9), took
+        span, took = scattered(part, block, count, seed)
+        return count / span.seconds, took
     share = count // readers
-    seconds, all_took = together(readers, lambda index: scattered(part, block, share, 100 * seed + index))
-    return share * readers / seconds, [one for took in all_took for one in took]
+    span, all_took = together(readers, lambda index: scattered(part, block, share, 100 * seed + index))
+    return share * readers / span.seconds, [one for took in all_took for one in took]
 
 
 def measure(bench, block, count, readers):

@@ -1,8 +1,10 @@
 """Whole files read in order: cold, first, again, mapped, by several; every option and view."""
 
+import re
+import subprocess
 from functools import partial
 
-from readers import KIB, MIB, Part, evict, mapped, refill, sequential, together
+from readers import KIB, MIB, Part, evict, mapped, refill, resident, sequential, together
 from rounds import Race, Sample
 
 
@@ -15,10 +17,10 @@ def served(mount, name, length=None):
 def read_by(count, part, block=MIB, read=sequential):
     """The part read by count processes, each a piece of its own."""
     if count == 1:
-        return Sample(part.length, read(part, block))
+        return Sample(part.length, read(part, block).seconds)
     pieces = [part.cut(index, count) for index in range(count)]
-    seconds, _ = together(count, lambda index: read(pieces[index], block))
-    return Sample(sum(piece.length for piece in pieces), seconds)
+    span, _ = together(count, lambda index: (read(pieces[index], block), None))
+    return Sample(sum(piece.length for piece in pieces), span.seconds)
 
 
 def fresh(bench, model, options, name, *labels, block=MIB, readers=1, read=sequential, length=None):
@@ -38,6 +40,21 @@ def fresh(bench, model, options, name, *labels, block=MIB, readers=1, read=seque
 
 
 BIG = "tensors/big.weight.bin"
+
+
+def reader(bench):
+    """Whether what we read with is as quick as dd: else all floors are too low, and all ratios too high."""
+    part = bench.large.part("big.weight")
+    refill(bench.large.path)
+
+    def dd():
+        words = ["dd", f"if={part.path}", "of=/dev/null", "bs=1M", "iflag=skip_bytes,count_bytes", f"skip={part.offset}", f"count={part.length}"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stderr.splitlines()[-1]
+        return Sample(part.length, float(re.search(r"([0-9.e+-]+) s,", said).group(1)))
+
+    race = Race(bench.results, "the bench itself", dd, bench.rounds)
+    race.case("reader", lambda: {"run": read_by(1, part)}).run()
+    race.row("reader", "run", "its reader against dd, 1 MiB reads of the source", (">=", 0.95), "of dd")
 
 
 def basic(bench):
@@ -124,6 +141,10 @@ def maps(bench):
 def cold(bench):
     """The source dropped from the page cache before each read, of mount and floor alike."""
     model, part = bench.large, bench.large.part("big.weight").first(bench.cold_bytes)
+    group = "sequential, source not cached"
+    evict(model.path)
+    if resident(model.path) > part.length // 20:
+        return bench.results.lack(group, "the source's pages do not leave the page cache: somebody maps them")
 
     def floor():
         evict(model.path)
@@ -136,7 +157,7 @@ def cold(bench):
 
         return case
 
-    race = Race(bench.results, "sequential, source not cached", floor, bench.few)
+    race = Race(bench.results, group, floor, bench.few)
     for name, options in (("default", ""), ("off", "verify=off"), ("pread", "io=pread")):
         race.case(name, dropped(fresh(bench, model, options, BIG, "first", length=part.length)))
     race.case("map", dropped(fresh(bench, model, "", BIG, "first", read=mapped, length=part.length)))
@@ -180,4 +201,4 @@ def views(bench):
     race.row("readers", "first", "f32/model.safetensors, 8 readers (raw: one)", None, "of the raw view")
 
 
-GROUPS = {"basic": basic, "blocks": blocks, "crowds": crowds, "maps": maps, "cold": cold, "views": views}
+GROUPS = {"reader": reader, "basic": basic, "blocks": blocks, "crowds": crowds, "maps": maps, "cold": cold, "views": views}
