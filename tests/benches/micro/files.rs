@@ -50,8 +50,11 @@ pub(crate) fn safetensors(tensors: usize) -> Vec<u8> {
         let comma = if tensor == 0 { "" } else { "," };
         let (from, to) = (tensor * 16, tensor * 16 + 16);
         let name = name(tensor);
-        write!(header, r#"{comma}"{name}":{{"dtype":"F32","shape":[4],"data_offsets":[{from},{to}]}}"#)
-            .expect("a string has room");
+        write!(
+            header,
+            r#"{comma}"{name}":{{"dtype":"F32","shape":[4],"data_offsets":[{from},{to}]}}"#
+        )
+        .expect("a string has room");
     }
     header.push('}');
     while header.len() % 8 != 0 {

@@ -16,10 +16,15 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             let file = files::gguf(count, 0);
             bencher.iter(|| gguf::parse(black_box(&file), &limits).expect("a sound file"));
         });
-        group.bench_with_input(BenchmarkId::new("safetensors", count), &count, |bencher, &count| {
-            let file = files::safetensors(count);
-            bencher.iter(|| safetensors::parse(black_box(&file), &limits).expect("a sound file"));
-        });
+        group.bench_with_input(
+            BenchmarkId::new("safetensors", count),
+            &count,
+            |bencher, &count| {
+                let file = files::safetensors(count);
+                bencher
+                    .iter(|| safetensors::parse(black_box(&file), &limits).expect("a sound file"));
+            },
+        );
     }
     let tokens = 262_144;
     group.throughput(Throughput::Elements(tokens as u64));
