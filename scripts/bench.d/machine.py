@@ -54,8 +54,7 @@ def prioritise():
     """Gives this process and its children more of the CPUs than all others, and at once.
 
     The ordinary scheduler stays: with real-time priorities reader and daemon would run on
-    other CPUs than they do for everybody else. A daemon that begins a session of its own
-    loses the group's part of it.
+    other CPUs than they do for everybody else.
     """
     os.nice(-15)
     with contextlib.suppress(OSError):  # where each session is a group, the group counts
@@ -65,6 +64,11 @@ def prioritise():
     number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
     if number:
         ctypes.CDLL(None).syscall(number, 0, wanted, 0)  # a kernel that knows no slices leaves them as they are
+
+
+def at_once():
+    """Real-time priority, for a command that ends soon: its daemon begins a session of its own, which loses the group's."""
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 class Busy:

@@ -37,8 +37,9 @@ class Failed(Exception):
 class Weightfs:
     """The binary under test, with its caches, state and seals apart from the user's."""
 
-    def __init__(self, binary, home):
+    def __init__(self, binary, home, priority=False):
         self.binary, self.home = str(binary), Path(home)
+        self.at_once = machine.at_once if priority else None
         shutil.rmtree(self.home, ignore_errors=True)
         self.points = self.home / "mounts"
         self.points.mkdir(parents=True)
@@ -66,7 +67,10 @@ class Weightfs:
         point = self.point()
         words = [self.binary, str(model), point, *(["-o", options] if options else [])]
         begin = time.perf_counter()
-        done = subprocess.run(words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=READY_SECONDS)
+        done = subprocess.run(
+            words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            timeout=READY_SECONDS, preexec_fn=self.at_once,
+        )
         took = time.perf_counter() - begin
         if done.returncode:
             raise Failed(done.stderr.strip())
