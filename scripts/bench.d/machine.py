@@ -112,3 +112,10 @@ def line(facts, busy):
         f"{'root' if facts['root'] else 'an ordinary user'}; others used {busy['others']:.0%} of the CPUs, "
         f"the host took {busy['stolen']:.0%}, load {busy['load']:.1f} at the end"
     )
+
+
+def remark(busy):
+    """A warning where others were at work."""
+    if busy["others"] + busy["stolen"] < 0.1:
+        return ""
+    return "Others were at work: reader and daemon waited for a CPU now and then, so most figures are lower than on a quiet machine."

@@ -18,6 +18,7 @@ READY_SECONDS = 60
 
 def is_mounted(point):
     real = os.path.realpath(os.path.dirname(point)) + "/" + os.path.basename(point)
+    real = real.replace("\\", "\\134").replace(" ", "\\040")
     return any(line.split(" ")[4] == real for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
@@ -40,13 +41,14 @@ class Weightfs:
     def __init__(self, binary, home, priority=False):
         self.binary, self.home = str(binary), Path(home)
         self.at_once = machine.at_once if priority else None
-        shutil.rmtree(self.home, ignore_errors=True)
         self.points = self.home / "mounts"
-        self.points.mkdir(parents=True)
+        for left in self.points.glob("*"):  # of a run that was killed
+            unmount(str(left))
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.points.mkdir(parents=True, exist_ok=True)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "OLLAMA_", "NOTIFY_", "WEIGHTFS_"))}
         self.env = kept | {f"XDG_{name.upper()}_HOME": str(self.home / name) for name in ("cache", "state")}
-        self.peak = 0  # the largest RssAnon of any daemon when its case was over
-        self.worst = ""  # which case that was
+        self.memory = {}  # the most RssAnon that a daemon had at the end of a case, by case
 
     def run(self, *words, timeout=600):
         done = subprocess.run(
@@ -85,7 +87,7 @@ class Mount:
     """One mount whose daemon is a child of ours, so that its memory can be looked at."""
 
     def __init__(self, weightfs, model, options, case):
-        self.weightfs, self.case = weightfs, case or options or "default"
+        self.weightfs, self.case = weightfs, (case or options).strip()
         self.path = Path(weightfs.point())
         ready_read, ready_write = os.pipe()
         words = [weightfs.binary, "mount", str(model), str(self.path), "-f", "--ready-fd", str(ready_write)]
@@ -119,9 +121,8 @@ class Mount:
     def close(self):
         if self.daemon.poll() is None and hasattr(self, "timer"):
             self.timer.cancel()
-            used = self.memory()
-            if used > self.weightfs.peak:
-                self.weightfs.peak, self.weightfs.worst = used, self.case
+            known = self.weightfs.memory
+            known[self.case] = max(known.get(self.case, 0), self.memory())
         unmount(str(self.path))
         if self.daemon.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):

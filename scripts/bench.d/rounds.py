@@ -31,7 +31,6 @@ class Row:
     rate: float | None = None  # bytes a second
     floor: float | None = None
     cpu: float | None = None  # CPU seconds of the daemon per GB served
-    note: str = ""
 
     def met(self):
         if self.need is None:

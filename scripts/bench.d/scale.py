@@ -38,7 +38,7 @@ def listing(bench, path, count):
         names = out.count(b"\n")
         if names < count:
             raise Failed(f"ls -U shows {names} names of {count} tensors")
-        find, found = timed(["sh", "-c", f"find '{mount.path}' -type f | wc -l"])
+        find, found = timed(["sh", "-c", 'find "$0" -type f | wc -l', str(mount.path)])
         return ls, find, int(found), empty, mount.memory()
 
 

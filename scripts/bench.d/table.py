@@ -26,7 +26,7 @@ def cells(row):
     return (f"  {row.case}", number(row.value), row.unit, need, mark, rate(row.rate), rate(row.floor), cpu)
 
 
-def text(results, machine_line):
+def text(results, machine_line, remark=""):
     groups = list(dict.fromkeys(row.group for row in results.rows))
     body = {group: [cells(row) for row in results.rows if row.group == group] for group in groups}
     everything = [HEAD, *(line for lines in body.values() for line in lines)]
@@ -37,7 +37,7 @@ def text(results, machine_line):
         words = (cell.rjust(width) if column in right else cell.ljust(width) for column, (cell, width) in enumerate(zip(line, widths)))
         return "  ".join(words).rstrip()
 
-    lines = [machine_line, "", aligned(HEAD)]
+    lines = [machine_line, *([remark] if remark else []), "", aligned(HEAD)]
     for group in groups:
         lines += ["", group, *map(aligned, body[group])]
     if results.missing:
@@ -49,10 +49,11 @@ def text(results, machine_line):
     return "\n".join(lines) + "\n"
 
 
-def document(results, facts, busy, arguments):
+def document(results, facts, busy, memory, arguments):
     return {
         "machine": facts,
         "busy": busy,
+        "daemon_memory_bytes": memory,
         "arguments": arguments,
         "rows": [row.document() for row in results.rows],
         "missing": results.missing,
