@@ -58,6 +58,7 @@ class Results:
         return row
 
     def lack(self, group, why):
+        why = " ".join(why.split())[:300]
         self.missing.append({"group": group, "why": why})
         self.say(f"{group}: not measured: {why}")
 
