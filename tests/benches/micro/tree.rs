@@ -3,6 +3,7 @@
 use crate::files;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::layout::{Dir, Ino, Node};
@@ -13,10 +14,9 @@ use weightfs::source::IoMode;
 use weightfs::store::{Store, StoreOptions, Verify};
 use weightfs::view::Repr;
 
-/// The file system of a GGUF with so many tensors, unsealed.
-fn plan(tensors: usize) -> WeightFs {
-    let file = files::on_disk(&files::gguf(tensors, 0));
-    let loaded = load::open(file.path(), IoMode::Mmap).expect("a sound file");
+/// The file system of an unsealed model.
+fn plan(file: &Path) -> WeightFs {
+    let loaded = load::open(file, IoMode::Mmap).expect("a sound file");
     let model = Arc::new(loaded.model);
     let scales = Scales::build(&model, &Hints::new(None, None), &|_, _| false);
     let verify = Verify::Always;
@@ -32,7 +32,8 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("tree");
     let tensors = Node::Dir(Dir::Tensors(Repr::Stored)).ino();
     for count in [1_000, 100_000] {
-        let fs = plan(count);
+        let file = files::on_disk(&files::gguf(count, 0));
+        let fs = plan(file.path());
         let id = |what| BenchmarkId::new(what, count);
         group.throughput(Throughput::Elements(1));
         group.bench_function(id("lookup"), |bencher| {
@@ -75,7 +76,8 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     for count in [1_000, 100_000] {
         group.throughput(Throughput::Elements(count as u64));
         group.bench_function(BenchmarkId::new("load and plan", count), |bencher| {
-            bencher.iter(|| plan(count).node(Ino::ROOT).expect("there is a root"));
+            let file = files::on_disk(&files::gguf(count, 0));
+            bencher.iter(|| plan(file.path()).node(Ino::ROOT).expect("there is a root"));
         });
     }
     group.finish();
