@@ -30,7 +30,7 @@ class Row:
     samples: list = field(default_factory=list)
     rate: float | None = None  # bytes a second
     floor: float | None = None
-    cpu: float | None = None  # CPU seconds of the daemon per GB served
+    cpu: tuple | None = None  # CPU seconds of the daemon and of its readers, per GB served
 
     def met(self):
         if self.need is None:
@@ -113,7 +113,7 @@ class Race:
             return None
         more = {}
         if self.cpu.get(key):
-            more["cpu"] = statistics.median(self.cpu[key])
+            more["cpu"] = tuple(map(statistics.median, zip(*self.cpu[key])))
         return self.results.add(
             self.group, case, self.ratios[key], unit, need,
             rate=statistics.median(self.rates[key]), floor=statistics.median(self.floors[key]), **more,

@@ -2,7 +2,7 @@
 
 import json
 
-HEAD = ("case", "measured", "", "must reach", "", "rate", "floor", "daemon CPU")
+HEAD = ("case", "measured", "", "must reach", "", "rate", "floor", "CPU s/GB, daemon + reader")
 
 
 def number(value):
@@ -22,7 +22,7 @@ def rate(value):
 def cells(row):
     need = f"{row.need[0]} {number(row.need[1])}" if row.need else ""
     mark = {True: "ok", False: "MISSED", None: ""}[row.met()]
-    cpu = "" if row.cpu is None else f"{row.cpu:.2f} s/GB"
+    cpu = "" if row.cpu is None else f"{row.cpu[0]:.2f} + {row.cpu[1]:.2f}"
     return (f"  {row.case}", number(row.value), row.unit, need, mark, rate(row.rate), rate(row.floor), cpu)
 
 

@@ -1,6 +1,7 @@
 """Whole files read in order: cold, first, again, mapped, by several; every option and view."""
 
 import re
+import resource
 import subprocess
 from functools import partial
 
@@ -23,17 +24,23 @@ def read_by(count, part, block=MIB, read=sequential):
     return Sample(sum(piece.length for piece in pieces), span.seconds)
 
 
+def cpu_seconds():
+    """CPU time of this process and of the readers that it had."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def fresh(bench, model, options, name, *labels, block=MIB, readers=1, read=sequential, length=None):
     """A case: a new mount whose file is read once for each label."""
 
     def run():
         with bench.weightfs.mount(model.path, options, f"{name} {options}") as mount:
             part = served(mount, name, length)
-            before, samples, nbytes = mount.cpu_seconds(), {}, 0
+            daemon, reader, samples, nbytes = mount.cpu_seconds(), cpu_seconds(), {}, 0
             for label in labels:
                 samples[label] = read_by(readers, part, block, read)
                 nbytes += samples[label].nbytes
-            samples["cpu"] = (mount.cpu_seconds() - before) / (nbytes / 1e9)
+            samples["cpu"] = ((mount.cpu_seconds() - daemon) / (nbytes / 1e9), (cpu_seconds() - reader) / (nbytes / 1e9))
             return samples
 
     return run
