@@ -113,7 +113,6 @@ def crowds(bench):
     """2 and 8 readers, each of its own part of one tensor."""
     model, part = bench.large, bench.large.part("big.weight")
     refill(model.path)
-    rates = {}
     for count in (2, 8):
         race = Race(bench.results, f"sequential, {count} readers", lambda count=count: read_by(count, part), bench.rounds)
         race.case("default", fresh(bench, model, "", BIG, "first", readers=count))
@@ -121,10 +120,12 @@ def crowds(bench):
         race.run()
         race.row("default", "first", f"1 MiB, default options, {count} readers", (">=", 0.42) if count == 2 else None)
         race.row("off", "first", f"1 MiB, verify=off, {count} readers")
-        rates[count] = race
     two = Race(bench.results, "sequential, 8 readers", lambda: fresh(bench, model, "", BIG, "first", readers=2)()["first"], bench.rounds)
     two.case("eight", fresh(bench, model, "", BIG, "first", readers=8)).run()
     two.row("eight", "first", "8 readers against 2 readers, default options", (">=", 1.0), "of 2 readers")
+    plain = Race(bench.results, "sequential, 8 readers", lambda: read_by(2, part), bench.rounds)
+    plain.case("eight", lambda: {"first": read_by(8, part)}).run()
+    plain.row("eight", "first", "8 readers against 2 readers, the source itself", None, "of 2 readers")
 
 
 def maps(bench):
