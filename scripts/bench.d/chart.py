@@ -56,6 +56,8 @@ def main(source, target):
     peers = [(case[: -len(first)], value) for (where, case), value in found.items() if where == group and case.endswith(first)]
     plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "weightfs", "font.family": "sans-serif"}
     panels = [panel for panel in (shares, peers) if panel]
+    if not panels:
+        sys.exit("chart: the run has none of the figures that are drawn (groups basic, blocks, crowds, maps, cold, peers)")
     figure, axes = plt.subplots(
         len(panels), 1, figsize=(8, 1.1 + 0.33 * sum(map(len, panels)) + 0.5 * len(panels)), squeeze=False,
         gridspec_kw={"height_ratios": [len(panel) for panel in panels]}, layout="constrained",
