@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 mod companions;
+mod foresight;
 mod lanes;
 pub mod live;
 mod members;
@@ -161,6 +162,10 @@ pub struct WeightFs {
     gguf: OnceLock<Arc<Whole>>,
     /// `hf/`.
     hf: companions::Companions,
+    /// The store, for bytes that nobody has asked for yet.
+    foresight: Store,
+    /// Whether all tensors are shown in the order in which they are stored.
+    in_order: OnceLock<bool>,
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -196,6 +201,8 @@ impl WeightFs {
             whole: Default::default(),
             gguf: OnceLock::new(),
             hf: companions::Companions::new(parts.hf.as_ref()),
+            foresight: parts.store.unasked(),
+            in_order: OnceLock::new(),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
