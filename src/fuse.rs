@@ -12,6 +12,8 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use log::{debug, warn};
+use passthrough::Passthrough;
+use room::Room;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
@@ -27,6 +29,8 @@ use std::time::{Duration, Instant};
 mod ahead;
 mod errno;
 mod lanes;
+mod passthrough;
+mod room;
 mod session;
 
 pub use session::{MountError, MountOptions, Mounted, Surroundings, Unconfined, Unmounter, mount};
@@ -84,6 +88,7 @@ struct Adapter {
     serving: Serving,
     lanes: Arc<lanes::Lanes>,
     ahead: ahead::Ahead<Question>,
+    passthrough: Arc<Passthrough>,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
     _alive: Sender<()>,
@@ -121,13 +126,9 @@ impl Activity {
     }
 }
 
-/// Where an answer begins: the kernel copies page by page, and what lies across two of them in
-/// two pieces. (Vector stores that cross cache lines cost a tenth of a decoder's speed, too.)
-const PAGE: usize = 4096;
-
 thread_local! {
     /// The bytes of one answer; its size is the largest request the kernel has made.
-    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static ANSWER: RefCell<Room> = RefCell::default();
 }
 
 impl Owner {
@@ -258,7 +259,7 @@ impl Adapter {
             return;
         };
         let offset = plan.range.start;
-        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.all())));
+        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut())));
         match self.ahead.made(plan, matches!(good, Ok(true)), Question::range) {
             Some((question, Some(part))) => self.answer_from(&part, question),
             Some((question, None)) => question.answer(&self.fs),
@@ -331,13 +332,9 @@ fn time_to_live(node: Node) -> Duration {
 fn answer_read(fs: &WeightFs, asked: Asked, slot: lanes::Slot<ReplyData>) {
     let Asked { ino, handle, offset, size, lock_owner } = asked;
     ANSWER.with_borrow_mut(|answer| {
-        let size = size as usize;
-        if answer.len() < size + PAGE {
-            answer.resize(size + PAGE, 0);
-        }
-        let at = answer.as_ptr().align_offset(PAGE).min(PAGE);
-        let answer = &mut answer[at..at + size];
-        let result = guarded(|| fs.read(ino, handle, offset, answer));
+        answer.resize(size as usize);
+        let result = guarded(|| fs.read(ino, handle, offset, answer.bytes_mut()));
+        let answer = answer.bytes();
         let Some(reply) = slot.take() else {
             return;
         };
@@ -374,6 +371,10 @@ impl Filesystem for Adapter {
                 debug!("the kernel lacks {flag:?}");
             }
         }
+        // An overlay may still be put on top of this mount.
+        let passes = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        self.passthrough = Arc::new(Passthrough::new(passes));
         self.serving.direct_maps =
             config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         if !self.serving.direct_maps && self.serving.cache == CacheMode::Direct {
@@ -439,7 +440,7 @@ impl Filesystem for Adapter {
             Err(error) => return reply.error(errno::errno(&error)),
         };
         let (fs, serving) = (Arc::clone(&self.fs), self.serving);
-        let activity = Arc::clone(&self.activity);
+        let (activity, passthrough) = (Arc::clone(&self.activity), Arc::clone(&self.passthrough));
         let lane = self.fs.lane_of_open(ino).map(|lane| lane.0);
         self.lanes.run(lane, reply, move |slot| {
             let opened = guarded(|| serving.open(&fs, ino));
@@ -452,7 +453,13 @@ impl Filesystem for Adapter {
             )| {
                 activity.open.fetch_add(1, Ordering::Relaxed);
                 activity.touch();
-                reply.opened(FileHandle(handle.0), flags);
+                let reply = match fs.passes_through(ino) {
+                    Some(file) => passthrough.open(ino, file, reply),
+                    None => Some(reply),
+                };
+                if let Some(reply) = reply {
+                    reply.opened(FileHandle(handle.0), flags);
+                }
             });
         });
     }
@@ -492,6 +499,7 @@ impl Filesystem for Adapter {
         self.fs.release(Handle(fh.0));
         if let Ok(ino) = ino(number) {
             self.ahead.forget(ino);
+            self.passthrough.close(ino, fh);
         }
         self.activity.touch();
         self.activity.open.fetch_sub(1, Ordering::Relaxed);

@@ -491,6 +491,24 @@ impl Store {
         }
     }
 
+    /// Whether reads of a source file need no (more) check: `verify=off`, or `verify=once` when
+    /// all of it was good.
+    pub fn is_settled(&self, shard: u32) -> bool {
+        let all_good = |once: &Bits| {
+            let mut pieces = self.grid().pieces_from(shard, 0);
+            pieces.all(|piece| {
+                let mut chunks =
+                    piece.first_chunk..piece.first_chunk + self.grid().chunks_of(&piece);
+                chunks.all(|chunk| once.get(chunk))
+            })
+        };
+        match self.options.verify {
+            Verify::Always => false,
+            Verify::Once => self.once.as_ref().is_some_and(all_good),
+            Verify::Off => true,
+        }
+    }
+
     fn read_unchecked(
         &self,
         source: &Source,

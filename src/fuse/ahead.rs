@@ -10,7 +10,7 @@
 //! copy, moments before; what is not good at the first look is thrown away, and the question is
 //! answered in the usual way, with all that belongs to it.
 
-use super::PAGE;
+use super::room::Room;
 use crate::layout::Ino;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,55 +27,25 @@ const SMALL: u64 = 32 << 10;
 const LARGE: u64 = 1 << 20;
 /// Answers made in advance per reader: one may be on its way while the next is made.
 const DEPTH: usize = 2;
-/// Answers made in advance for all readers: what they may take of memory, [`LARGE`] each.
-const ANSWERS: usize = 8;
+/// Answers made in advance for all readers: what they may take of memory, a huge page each.
+const ANSWERS: usize = 6;
 /// Questions of one reader overtake each other by so much at the most: the kernel sends what it
 /// reads ahead in pieces.
 const SLACK: u64 = 1 << 20;
 /// Who has not asked for so long is not reading now.
 const RECENT: Duration = Duration::from_millis(3);
 
-/// Bytes that begin on a page, like those that they are copied to: the kernel copies page by page.
-#[derive(Debug, Default)]
-pub(super) struct Bytes {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Bytes {
-    /// Room for `len` bytes, in the same memory if it is large enough.
-    fn resize(&mut self, len: usize) {
-        if self.memory.len() < len + PAGE {
-            // Nothing of the old is needed, and both would be twice the memory.
-            self.memory = Vec::new();
-            self.memory = vec![0; len + PAGE];
-        }
-        self.start = self.memory.as_ptr().align_offset(PAGE).min(PAGE);
-        self.len = len;
-    }
-
-    /// The bytes, to be filled.
-    pub(super) fn all(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
-
-    fn get(&self, range: Range<usize>) -> &[u8] {
-        &self.memory[self.start..self.start + self.len][range]
-    }
-}
-
 /// Some bytes of an answer made in advance.
 #[derive(Debug)]
 pub(super) struct Part {
-    bytes: Arc<Bytes>,
+    bytes: Arc<Room>,
     range: Range<usize>,
 }
 
 impl Part {
     /// The bytes.
     pub(super) fn get(&self) -> &[u8] {
-        self.bytes.get(self.range.clone())
+        &self.bytes.bytes()[self.range.clone()]
     }
 }
 
@@ -93,11 +63,10 @@ pub(super) enum Taken<Q> {
 /// An answer to be made in advance.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The file, and which of its bytes.
-    pub(super) ino: Ino,
+    /// Which bytes of the file.
     pub(super) range: Range<u64>,
     /// Where they go.
-    pub(super) bytes: Bytes,
+    pub(super) bytes: Room,
     number: u64,
 }
 
@@ -114,7 +83,7 @@ struct State<Q> {
     /// Who has asked last comes last.
     readers: Vec<Reader<Q>>,
     /// Memory of answers that were given, or still are.
-    old: Vec<Arc<Bytes>>,
+    old: Vec<Arc<Room>>,
     /// Numbers of plans.
     last: u64,
 }
@@ -150,12 +119,12 @@ struct Answer<Q> {
 enum Progress<Q> {
     /// Somebody is at it, and has been asked by now or not.
     Making(Option<Q>),
-    Made(Arc<Bytes>),
+    Made(Arc<Room>),
 }
 
 impl<Q> State<Q> {
     /// Memory for an answer, if there may be one more.
-    fn room(&mut self) -> Option<Bytes> {
+    fn room(&mut self) -> Option<Room> {
         for i in 0..self.old.len() {
             if Arc::strong_count(&self.old[i]) == 1
                 && let Some(bytes) = Arc::into_inner(self.old.swap_remove(i))
@@ -164,7 +133,7 @@ impl<Q> State<Q> {
             }
         }
         let made: usize = self.readers.iter().map(|reader| reader.answers.len()).sum();
-        (made + self.old.len() < ANSWERS).then(Bytes::default)
+        (made + self.old.len() < ANSWERS).then(Room::default)
     }
 
     fn retire(&mut self, answers: impl IntoIterator<Item = Answer<Q>>) {
@@ -320,7 +289,7 @@ impl<Q> Ahead<Q> {
         drop(state);
         // At most LARGE.
         bytes.resize((range.end - range.start) as usize);
-        Some(Plan { ino, range, bytes, number })
+        Some(Plan { range, bytes, number })
     }
 
     /// The answer was made, or could not be. Gives back the question that was handed over
@@ -422,3 +391,7 @@ fn extract<T>(all: &mut VecDeque<T>, mut which: impl FnMut(&mut T) -> bool) -> V
     }
     out
 }
+
+#[cfg(test)]
+#[path = "ahead/tests.rs"]
+mod tests;

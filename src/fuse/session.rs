@@ -104,6 +104,7 @@ pub fn mount(
         _alive: alive,
         lanes: Arc::clone(&lanes),
         ahead: ahead::Ahead::new(threads.min(cores)),
+        passthrough: Arc::default(),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },
