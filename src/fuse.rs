@@ -12,10 +12,13 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use log::{debug, warn};
+use passthrough::Passthrough;
+use room::Room;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,8 +26,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+mod ahead;
 mod errno;
 mod lanes;
+mod passthrough;
+mod room;
 mod session;
 
 pub use session::{MountError, MountOptions, Mounted, Surroundings, Unconfined, Unmounter, mount};
@@ -81,6 +87,8 @@ struct Adapter {
     owner: Owner,
     serving: Serving,
     lanes: Arc<lanes::Lanes>,
+    ahead: ahead::Ahead<Question>,
+    passthrough: Arc<Passthrough>,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
     _alive: Sender<()>,
@@ -118,12 +126,9 @@ impl Activity {
     }
 }
 
-/// Where an answer begins: vector stores that cross cache lines cost a tenth of a decoder's speed.
-const CACHE_LINE: usize = 64;
-
 thread_local! {
     /// The bytes of one answer; its size is the largest request the kernel has made.
-    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static ANSWER: RefCell<Room> = RefCell::default();
 }
 
 impl Owner {
@@ -201,6 +206,80 @@ macro_rules! refusable {
 
 refusable!(ReplyAttr, ReplyData, ReplyEntry, ReplyOpen);
 
+/// Answers with what `$result` holds, or with its error's number.
+macro_rules! answer {
+    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
+        match $result {
+            Ok(value) => $ok(value),
+            Err(error) => {
+                debug!("{} -> {error}", $what);
+                $reply.error(errno::errno(&error));
+            }
+        }
+    };
+}
+
+/// What a read asks for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ino: Ino,
+    handle: Handle,
+    offset: u64,
+    size: u32,
+    lock_owner: Option<LockOwner>,
+}
+
+/// A read, with all that it takes to answer it.
+#[derive(Debug)]
+struct Question {
+    asked: Asked,
+    reply: ReplyData,
+}
+
+impl Question {
+    fn range(&self) -> Range<u64> {
+        self.asked.offset..self.asked.offset.saturating_add(self.asked.size.into())
+    }
+
+    fn answer(self, fs: &WeightFs) {
+        answer_read(fs, self.asked, lanes::Slot::Own(self.reply));
+    }
+}
+
+impl Adapter {
+    /// Answers a read of bytes that need not be waited for, and uses the time until the next.
+    fn answer(&self, question: Question) {
+        let ino = question.asked.ino;
+        match self.ahead.take(ino, question.range(), question) {
+            ahead::Taken::Handed => {}
+            ahead::Taken::Ready(part, question) => self.answer_from(&part, question),
+            ahead::Taken::Missing(question) => question.answer(&self.fs),
+        }
+        let Some(mut plan) = self.ahead.plan(ino, || self.fs.foreseeable(ino)) else {
+            return;
+        };
+        let offset = plan.range.start;
+        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut())));
+        match self.ahead.made(plan, matches!(good, Ok(true)), Question::range) {
+            Some((question, Some(part))) => self.answer_from(&part, question),
+            Some((question, None)) => question.answer(&self.fs),
+            None => {}
+        }
+    }
+
+    /// Answers with what was made in advance.
+    fn answer_from(&self, part: &ahead::Part, question: Question) {
+        let Question { asked: Asked { ino, offset, .. }, reply } = question;
+        let bytes = part.get();
+        // Nothing that was read from a changed file gets out.
+        let served = guarded(|| self.fs.serve_foreseen(ino, offset, bytes.len() as u64));
+        answer!(reply, format_args!("read ino={} off={offset}", ino.0), served, |()| {
+            debug!("read ino={} off={offset} -> {}, made in advance", ino.0, bytes.len());
+            reply.data(bytes);
+        });
+    }
+}
+
 impl Serving {
     /// How a file is opened: past the page cache, or with its pages kept between opens.
     fn open_flags(self, node: Node, size: u64) -> FopenFlags {
@@ -250,22 +329,12 @@ fn time_to_live(node: Node) -> Duration {
 }
 
 /// Reads and answers; runs in whatever thread may wait for the source.
-fn answer_read(
-    fs: &WeightFs,
-    ino: Ino,
-    handle: Handle,
-    (offset, size): (u64, u32),
-    lock_owner: Option<LockOwner>,
-    slot: lanes::Slot<ReplyData>,
-) {
+fn answer_read(fs: &WeightFs, asked: Asked, slot: lanes::Slot<ReplyData>) {
+    let Asked { ino, handle, offset, size, lock_owner } = asked;
     ANSWER.with_borrow_mut(|answer| {
-        let size = size as usize;
-        if answer.len() < size + CACHE_LINE {
-            answer.resize(size + CACHE_LINE, 0);
-        }
-        let at = answer.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE);
-        let answer = &mut answer[at..at + size];
-        let result = guarded(|| fs.read(ino, handle, offset, answer));
+        answer.resize(size as usize);
+        let result = guarded(|| fs.read(ino, handle, offset, answer.bytes_mut()));
+        let answer = answer.bytes();
         let Some(reply) = slot.take() else {
             return;
         };
@@ -288,19 +357,6 @@ fn answer_read(
     });
 }
 
-/// Answers with what `$result` holds, or with its error's number.
-macro_rules! answer {
-    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
-        match $result {
-            Ok(value) => $ok(value),
-            Err(error) => {
-                debug!("{} -> {error}", $what);
-                $reply.error(errno::errno(&error));
-            }
-        }
-    };
-}
-
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each one alone: a kernel that lacks one refuses the whole set.
@@ -315,6 +371,10 @@ impl Filesystem for Adapter {
                 debug!("the kernel lacks {flag:?}");
             }
         }
+        // An overlay may still be put on top of this mount.
+        let passes = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        self.passthrough = Arc::new(Passthrough::new(passes));
         self.serving.direct_maps =
             config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         if !self.serving.direct_maps && self.serving.cache == CacheMode::Direct {
@@ -380,7 +440,7 @@ impl Filesystem for Adapter {
             Err(error) => return reply.error(errno::errno(&error)),
         };
         let (fs, serving) = (Arc::clone(&self.fs), self.serving);
-        let activity = Arc::clone(&self.activity);
+        let (activity, passthrough) = (Arc::clone(&self.activity), Arc::clone(&self.passthrough));
         let lane = self.fs.lane_of_open(ino).map(|lane| lane.0);
         self.lanes.run(lane, reply, move |slot| {
             let opened = guarded(|| serving.open(&fs, ino));
@@ -393,7 +453,13 @@ impl Filesystem for Adapter {
             )| {
                 activity.open.fetch_add(1, Ordering::Relaxed);
                 activity.touch();
-                reply.opened(FileHandle(handle.0), flags);
+                let reply = match fs.passes_through(ino) {
+                    Some(file) => passthrough.open(ino, file, reply),
+                    None => Some(reply),
+                };
+                if let Some(reply) = reply {
+                    reply.opened(FileHandle(handle.0), flags);
+                }
             });
         });
     }
@@ -412,18 +478,18 @@ impl Filesystem for Adapter {
         let Ok(ino) = ino(number) else {
             return reply.error(Errno::ENOENT);
         };
-        let handle = Handle(fh.0);
+        let asked = Asked { ino, handle: Handle(fh.0), offset, size, lock_owner };
+        let Some(lane) = self.fs.lane_of_read(ino, offset) else {
+            return self.answer(Question { asked, reply });
+        };
         let fs = Arc::clone(&self.fs);
-        let lane = self.fs.lane_of_read(ino, offset).map(|lane| lane.0);
-        self.lanes.run(lane, reply, move |slot| {
-            answer_read(&fs, ino, handle, (offset, size), lock_owner, slot);
-        });
+        self.lanes.run(Some(lane.0), reply, move |slot| answer_read(&fs, asked, slot));
     }
 
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        number: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
@@ -431,6 +497,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.fs.release(Handle(fh.0));
+        if let Ok(ino) = ino(number) {
+            self.ahead.forget(ino);
+            self.passthrough.close(ino, fh);
+        }
         self.activity.touch();
         self.activity.open.fetch_sub(1, Ordering::Relaxed);
         reply.ok();

@@ -10,6 +10,7 @@
 mod breaker;
 mod chunk;
 mod damage;
+mod grains;
 mod plain_crc;
 mod status;
 mod table;
@@ -25,9 +26,10 @@ use crate::source::{Source, SourceError};
 use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
+use grains::Grains;
 use status::{Counters, count};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -127,6 +129,9 @@ pub enum StoreError {
     /// Something that is decoded on demand could not be read.
     #[error("{0}")]
     Document(#[source] io::Error),
+    /// They were read ahead of their reader, and something is wrong with them: who asks is told.
+    #[error("not good at the first look")]
+    Unasked,
     /// The caller asked for what is not in the file: a fault of this program.
     #[error("{len} bytes at {offset} of file {shard} are outside of it")]
     Outside {
@@ -208,8 +213,16 @@ enum Basis {
 }
 
 /// The open files of a model, checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
+    shared: Arc<Shared>,
+    /// Whether nobody waits for what is read: [`Store::unasked`].
+    unasked: bool,
+}
+
+/// What all handles of a store have in common.
+#[derive(Debug)]
+pub struct Shared {
     model: Arc<Model>,
     sources: Vec<Source>,
     basis: Basis,
@@ -225,6 +238,8 @@ pub struct Store {
     waits: &'static [Duration],
     /// Sums seen without a seal.
     observed: Option<Observed>,
+    /// What small reads are held to.
+    grains: Grains,
     /// `verify=once`: chunks that were good in this mount.
     once: Option<Bits>,
     /// Tensors of which something was compared with a promise and kept it.
@@ -233,6 +248,14 @@ pub struct Store {
     unchecked: Bits,
     any_checked: AtomicBool,
     any_unchecked: AtomicBool,
+}
+
+impl Deref for Store {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Basis {
@@ -263,13 +286,14 @@ impl Store {
             None => Basis::Seen(Grid::new(&model, unsealed_chunk(&model))),
         };
         let (chunks, tensors) = (basis.grid().chunks(), model.tensors.len() as u64);
-        Store {
+        let shared = Shared {
             counters: Counters::default(),
             damage: Damage::new(chunks),
             breakers: Breakers::default(),
             started: Instant::now(),
             waits: chunk::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
+            grains: Grains::default(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             checked: Bits::new(tensors),
             unchecked: Bits::new(tensors),
@@ -280,7 +304,21 @@ impl Store {
             basis,
             options,
             anchors: Vec::new(),
-        }
+        };
+        Store { shared: Arc::new(shared), unasked: false }
+    }
+
+    /// The same store, for bytes that somebody is likely to ask for soon. What cannot be had at
+    /// the first look is no damage yet: it is not looked at again, told or remembered, and who
+    /// asks for it finds out. Nor is it counted before it is served: [`Store::count_served`].
+    pub fn unasked(&self) -> Store {
+        Store { shared: Arc::clone(&self.shared), unasked: true }
+    }
+
+    /// Counts a read that was answered with `len` bytes from [`Store::unasked`].
+    pub fn count_served(&self, len: u64) {
+        count(&self.counters.reads, 1);
+        count(&self.counters.bytes_served, len);
     }
 
     /// Compares what was sealed with `anchors`, and keeps what came of it. Whether one that
@@ -288,7 +326,10 @@ impl Store {
     pub fn with_anchors(mut self, anchors: &[Anchor]) -> Store {
         let known = self.seal().map(|seal| seal as &dyn Known);
         let told = |anchor| Told::new(anchor, known.and_then(|known| agreement(anchor, known)));
-        self.anchors = anchors.iter().map(told).collect();
+        let anchors = anchors.iter().map(told).collect();
+        let shared =
+            Arc::get_mut(&mut self.shared).expect("a store is put together before it is shared");
+        shared.anchors = anchors;
         self
     }
 
@@ -398,7 +439,9 @@ impl Store {
     /// Fills `out` with the bytes from `from` on of `extent`, which may cross tensors.
     /// On failure tells how many leading bytes of `out` are good.
     pub fn read(&self, extent: Extent, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
-        count(&self.counters.reads, 1);
+        if !self.unasked {
+            count(&self.counters.reads, 1);
+        }
         let fail = |good, error| Err(ReadFailure { good, error });
         let shard = extent.shard;
         let outside = || StoreError::Outside {
@@ -439,10 +482,30 @@ impl Store {
         }
         match result {
             Ok(()) => {
-                count(&self.counters.bytes_served, out.len() as u64);
+                if !self.unasked {
+                    count(&self.counters.bytes_served, out.len() as u64);
+                }
                 Ok(())
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether reads of a source file need no (more) check: `verify=off`, or `verify=once` when
+    /// all of it was good.
+    pub fn is_settled(&self, shard: u32) -> bool {
+        let all_good = |once: &Bits| {
+            let mut pieces = self.grid().pieces_from(shard, 0);
+            pieces.all(|piece| {
+                let mut chunks =
+                    piece.first_chunk..piece.first_chunk + self.grid().chunks_of(&piece);
+                chunks.all(|chunk| once.get(chunk))
+            })
+        };
+        match self.options.verify {
+            Verify::Always => false,
+            Verify::Once => self.once.as_ref().is_some_and(all_good),
+            Verify::Off => true,
         }
     }
 

@@ -7,6 +7,7 @@
 
 use super::breaker::{Admission, Patience};
 use super::damage::{Bad, Found, Notice};
+use super::grains::{self, GRAIN, SPAN};
 use super::plain_crc::PlainCrc;
 use super::status::count;
 use super::{Basis, Corrupt, OnCorruption, ReadFailure, Store, StoreError};
@@ -50,6 +51,20 @@ struct Wanted<'a> {
     /// Where the wanted bytes begin in the file, and where they go.
     start: u64,
     out: &'a mut [u8],
+}
+
+impl Wanted<'_> {
+    /// Copies out what is wanted of `bytes`, which lie `at` bytes into the chunk.
+    fn copy_from(&mut self, at: u64, bytes: &[u8]) {
+        // The wanted part, in bytes of the chunk.
+        let from = self.start - self.offset;
+        let to = from + self.out.len() as u64;
+        let (first, last) = (from.max(at), to.min(at + bytes.len() as u64));
+        if first < last {
+            self.out[(first - from) as usize..(last - from) as usize]
+                .copy_from_slice(&bytes[(first - at) as usize..(last - at) as usize]);
+        }
+    }
 }
 
 /// How bytes are to be had.
@@ -156,16 +171,30 @@ impl Store {
             };
         }
         let promise = self.promise(piece, sums, wanted.within, wanted.chunk, last)?;
-        if self.damage.is_bad(wanted.chunk) {
+        let known_bad = self.damage.is_bad(wanted.chunk);
+        if known_bad && self.unasked {
+            return Err(StoreError::Unasked);
+        }
+        if known_bad {
             return self.known_bad(source, piece, promise, &mut wanted);
         }
-        let found = take(source, way, &mut wanted);
+        let part = wanted.out.len() as u64 != wanted.len;
+        if part && self.take_grains(source, &mut wanted) {
+            count(&self.counters.chunks_checked, 1);
+            self.mark(piece, promise.is_some());
+            return Ok(());
+        }
+        let mut sums_of_grains = Vec::new();
+        let found = take(source, way, &mut wanted, part.then_some(&mut sums_of_grains));
         count(&self.counters.chunks_checked, 1);
         let good = match (promise, &found) {
             (Some(expected), Ok(found)) => expected == *found,
             (None, Ok(found)) => self.observe(wanted.chunk, *found) == *found,
             (_, Err(_)) => false,
         };
+        if !good && self.unasked {
+            return Err(StoreError::Unasked);
+        }
         if !good {
             let promise = promise.or_else(|| self.observed.as_ref()?.get(wanted.chunk));
             self.look_again(source, piece, promise, found, &mut wanted)?;
@@ -173,11 +202,46 @@ impl Store {
                 return Ok(()); // served all the same; not to be called checked
             }
         }
+        if good {
+            for (span, sums) in (0..).zip(sums_of_grains) {
+                self.grains.put(wanted.chunk, span, sums);
+            }
+        }
         self.mark(piece, promise.is_some());
         if let Some(once) = &self.once {
             once.set(wanted.chunk);
         }
         Ok(())
+    }
+
+    /// Fills `out` from a chunk whose grains are known, if they are and keep their sums.
+    fn take_grains(&self, source: &Source, wanted: &mut Wanted<'_>) -> bool {
+        let from = wanted.start - wanted.offset;
+        let end = from + wanted.out.len() as u64;
+        for span in from / SPAN..end.div_ceil(SPAN) {
+            let Some(sums) = self.grains.get(wanted.chunk, span) else {
+                return false;
+            };
+            // The whole grains around what is wanted of the span, in bytes of the chunk.
+            let first = from.max(span * SPAN) / GRAIN * GRAIN;
+            let last = end.min((span + 1) * SPAN).next_multiple_of(GRAIN).min(wanted.len);
+            let sums = &sums[((first - span * SPAN) / GRAIN) as usize..];
+            let good = SCRATCH.with_borrow_mut(|scratch| {
+                scratch.resize(scratch.len().max(STEP), 0);
+                let bytes = &mut scratch[..(last - first) as usize];
+                let good = source.read_at(wanted.offset + first, bytes).is_ok()
+                    && bytes
+                        .chunks(GRAIN as usize)
+                        .zip(sums)
+                        .all(|(grain, &sum)| crc32fast::hash(grain) == sum);
+                wanted.copy_from(first, bytes);
+                good
+            });
+            if !good {
+                return false;
+            }
+        }
+        true
     }
 
     /// What the sum of a chunk has to be, if anything is known: by the seal, or by what was
@@ -245,7 +309,7 @@ impl Store {
                 std::thread::sleep(wait);
             }
             count(&self.counters.retries, 1);
-            match take(source, way, wanted) {
+            match take(source, way, wanted, None) {
                 Ok(sum) if promise.unwrap_or_else(|| self.observe(wanted.chunk, sum)) == sum => {
                     self.tell_healed(source, piece, way, &found, wanted);
                     return Ok(());
@@ -314,7 +378,7 @@ impl Store {
         }
         for way in [Way::Usual, Way::Direct] {
             count(&self.counters.chunks_checked, 1);
-            match take(source, way, wanted) {
+            match take(source, way, wanted, None) {
                 Ok(sum) if promise.unwrap_or_else(|| self.observe(chunk, sum)) == sum => {
                     self.damage.remove(chunk);
                     self.breakers.healed(key, chunk);
@@ -429,8 +493,14 @@ impl Sum {
     }
 }
 
-/// Copies the wanted bytes out and sums the whole chunk, in the order of the file.
-fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, SourceError> {
+/// Copies the wanted bytes out and sums the whole chunk, in the order of the file. Of a chunk that
+/// is wanted in part, the sums of its grains go to `grains`.
+fn take(
+    source: &Source,
+    way: Way,
+    wanted: &mut Wanted<'_>,
+    mut grains: Option<&mut Vec<grains::Sums>>,
+) -> Result<u32, SourceError> {
     let mut crc = match way {
         Way::Recomputed => Sum::Plain(PlainCrc::new()),
         _ => Sum::Fast(Hasher::new()),
@@ -449,40 +519,31 @@ fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, Sourc
         }
         Way::Usual | Way::There | Way::Recomputed => source.read_at(offset, out),
     };
-    let asked = wanted.out.len() as u64;
-    if source.io() == IoMode::Pread && asked < wanted.len && wanted.len <= AT_ONCE {
-        // One journey instead of three.
-        return SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(scratch.len().max(wanted.len as usize), 0);
-            let chunk = &mut scratch[..wanted.len as usize];
-            read(wanted.offset, chunk)?;
-            crc.update(chunk);
-            let from = (wanted.start - wanted.offset) as usize;
-            wanted.out.copy_from_slice(&chunk[from..from + asked as usize]);
-            Ok(crc.finalize())
-        });
+    let far = source.io() == IoMode::Pread;
+    if wanted.out.len() as u64 == wanted.len {
+        let mut at = wanted.start;
+        for out in wanted.out.chunks_mut(if far { RUN } else { STEP }) {
+            read(at, out)?;
+            crc.update(out);
+            at += out.len() as u64;
+        }
+        return Ok(crc.finalize());
     }
-    let pass = |offset: u64, len: u64, crc: &mut Sum| {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(scratch.len().max(STEP), 0);
-            let mut done = 0;
-            while done < len {
-                let step = &mut scratch[..(len - done).min(STEP as u64) as usize];
-                read(offset + done, step)?;
-                crc.update(step);
-                done += step.len() as u64;
+    SCRATCH.with_borrow_mut(|scratch| {
+        // One journey, if it is not too long.
+        let step = if far && wanted.len <= AT_ONCE { wanted.len as usize } else { STEP };
+        scratch.resize(scratch.len().max(step), 0);
+        let mut done = 0;
+        while done < wanted.len {
+            let bytes = &mut scratch[..(wanted.len - done).min(step as u64) as usize];
+            read(wanted.offset + done, bytes)?;
+            crc.update(bytes);
+            if let Some(grains) = &mut grains {
+                grains.extend(bytes.chunks(grains::SPAN as usize).map(grains::sums));
             }
-            Ok(())
-        })
-    };
-    pass(wanted.offset, wanted.start - wanted.offset, &mut crc)?;
-    let mut at = wanted.start;
-    let step = if source.io() == IoMode::Pread { RUN } else { STEP };
-    for out in wanted.out.chunks_mut(step) {
-        read(at, out)?;
-        crc.update(out);
-        at += out.len() as u64;
-    }
-    pass(at, wanted.offset + wanted.len - at, &mut crc)?;
-    Ok(crc.finalize())
+            wanted.copy_from(done, bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(crc.finalize())
+    })
 }
