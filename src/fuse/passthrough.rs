@@ -8,6 +8,7 @@ use crate::layout::Ino;
 use fuser::{BackingId, FileHandle, FopenFlags, ReplyOpen};
 use log::debug;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,20 +49,16 @@ impl Passthrough {
             return Some(reply);
         }
         let mut open = self.lock();
-        if !open.contains_key(&ino) {
-            match reply.open_backing(file) {
-                Ok(id) => {
-                    open.insert(ino, Backing { id, opens: 0 });
-                }
+        let backing = match open.entry(ino) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => match reply.open_backing(file) {
+                Ok(id) => place.insert(Backing { id, opens: 0 }),
                 Err(error) => {
                     debug!("the kernel does not pass reads through: {error}");
                     self.refused.store(true, Ordering::Relaxed);
                     return Some(reply);
                 }
-            }
-        }
-        let Some(backing) = open.get_mut(&ino) else {
-            return Some(reply);
+            },
         };
         backing.opens += 1;
         reply.opened_passthrough(HANDLE, FopenFlags::FOPEN_NOFLUSH, &backing.id);

@@ -320,7 +320,7 @@ mod tests {
                 prop_assert_eq!(plan.len_of(index), Some(text.len() as u64 - before));
             }
             prop_assert_eq!(plan.written, text.len() as u64);
-            prop_assert!(plan.header_len() >= plan.written && (plan.header_len() + 8) % 64 == 0);
+            prop_assert!(plan.header_len() >= plan.written && (plan.header_len() + 8).is_multiple_of(64));
             let mut names = Vec::new();
             for (at, &i) in plan.order.iter().enumerate() {
                 let member = plan.members.member(i as usize).unwrap();
