@@ -10,6 +10,7 @@
 mod breaker;
 mod chunk;
 mod damage;
+mod ladder;
 mod plain_crc;
 mod status;
 mod table;
@@ -25,6 +26,7 @@ use crate::source::{Source, SourceError};
 use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
+use ladder::Climbing;
 use status::{Counters, count};
 use std::io;
 use std::ops::Range;
@@ -219,6 +221,7 @@ pub struct Store {
     counters: Counters,
     damage: Damage,
     breakers: Breakers,
+    climbing: Climbing,
     /// What the breakers' clock counts from.
     started: Instant,
     /// Before each further look at a bad chunk.
@@ -267,8 +270,9 @@ impl Store {
             counters: Counters::default(),
             damage: Damage::new(chunks),
             breakers: Breakers::default(),
+            climbing: Climbing::default(),
             started: Instant::now(),
-            waits: chunk::WAITS,
+            waits: ladder::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             checked: Bits::new(tensors),
