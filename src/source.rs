@@ -297,6 +297,11 @@ impl Source {
         Ok(done)
     }
 
+    /// Whether reads past the page cache are known to work: what they say can be believed.
+    pub fn reads_direct(&self) -> bool {
+        self.direct.is_proved()
+    }
+
     /// What the tests' faults make of a read that went well.
     #[cfg(test)]
     fn with_faults(&self, door: Door, offset: u64, out: &mut [u8]) -> Result<(), SourceError> {

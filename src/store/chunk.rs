@@ -22,8 +22,8 @@ const AT_ONCE: u64 = 256 << 10;
 const SUMS: usize = 32;
 
 /// Reads that a source gets for one that fails through the page cache: the kernel asks once more
-/// for the page.
-const FAILED_READS: usize = 2;
+/// for the page, and gives what came before it; who goes on there has it asked for again.
+const FAILED_READS: usize = 3;
 
 thread_local! {
     /// Bytes of a chunk that nobody asked for pass through here to be summed: at most
@@ -117,7 +117,10 @@ impl Store {
                 if !bad {
                     match source.read_at(piece.offset + begin, run) {
                         Ok(()) => there = most,
-                        Err(_) => failed = most,
+                        Err(error) => {
+                            failed = most;
+                            self.wait_after(&error, piece);
+                        }
                     }
                 }
             }
@@ -125,7 +128,9 @@ impl Store {
             let (way, cost) = match whole {
                 true if within < there => (Way::There, 1),
                 true if within < failed => (Way::Direct, FAILED_READS),
-                _ => (Way::Usual, usize::from(!fetched)),
+                _ if fetched => (Way::Usual, 0),
+                _ if source.reads_direct() => (Way::Direct, 1),
+                _ => (Way::Usual, 1),
             };
             let wanted = Wanted {
                 chunk: piece.first_chunk + within,

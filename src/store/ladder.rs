@@ -140,6 +140,14 @@ impl Store {
         self.give_up(source, piece, promise, found, false, wanted)
     }
 
+    /// Waits after a read of many chunks that failed: there is one look left for the bad one.
+    pub(super) fn wait_after(&self, error: &SourceError, piece: &Piece) {
+        let changed = matches!(error, SourceError::Changed { .. });
+        if !changed && self.breakers.patience(piece.first_chunk) == Patience::Ladder {
+            self.waits.last().map(|&wait| std::thread::sleep(jittered(wait)));
+        }
+    }
+
     /// One more look: whether the chunk is good now. If not, `found` is what was there.
     fn look(
         &self,
