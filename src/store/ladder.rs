@@ -143,8 +143,11 @@ impl Store {
     /// Waits after a read of many chunks that failed: there is one look left for the bad one.
     pub(super) fn wait_after(&self, error: &SourceError, piece: &Piece) {
         let changed = matches!(error, SourceError::Changed { .. });
-        if !changed && self.breakers.patience(piece.first_chunk) == Patience::Ladder {
-            self.waits.last().map(|&wait| std::thread::sleep(jittered(wait)));
+        if !changed
+            && self.breakers.patience(piece.first_chunk) == Patience::Ladder
+            && let Some(&wait) = self.waits.last()
+        {
+            std::thread::sleep(jittered(wait));
         }
     }
 
