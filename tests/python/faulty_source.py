@@ -315,7 +315,7 @@ class FaultySource:
 
     def ask(self, **words):
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(20)
+            peer.settimeout(60)
             peer.connect(self.socket)
             peer.sendall(json.dumps(words, default=os.fspath).encode() + b"\n")
             return json.loads(peer.makefile("rb").readline())
