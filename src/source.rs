@@ -245,11 +245,12 @@ impl Source {
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
-    /// reads on and on from a source that is far away is read ahead of.
-    pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) {
-        if let Some(ahead) = &self.ahead {
-            ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
-        }
+    /// reads on and on from a source that is far away is read ahead of. False when something
+    /// that was to be had for it by now could not be read.
+    pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) -> bool {
+        self.ahead.as_ref().is_none_or(|ahead| {
+            ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len))
+        })
     }
 
     /// Whole pages for a window; `None` when they cannot be had, all of them.
@@ -294,6 +295,11 @@ impl Source {
             self.with_faults(Door::Direct, offset, out)?;
         }
         Ok(done)
+    }
+
+    /// Whether reads past the page cache are known to work: what they say can be believed.
+    pub fn reads_direct(&self) -> bool {
+        self.direct.is_proved()
     }
 
     /// What the tests' faults make of a read that went well.

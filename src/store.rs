@@ -11,6 +11,7 @@ mod breaker;
 mod chunk;
 mod damage;
 mod grains;
+mod ladder;
 mod plain_crc;
 mod status;
 mod table;
@@ -27,6 +28,7 @@ use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
 use grains::Grains;
+use ladder::Climbing;
 use status::{Counters, count};
 use std::io;
 use std::ops::{Deref, Range};
@@ -232,6 +234,7 @@ pub struct Shared {
     counters: Counters,
     damage: Damage,
     breakers: Breakers,
+    climbing: Climbing,
     /// What the breakers' clock counts from.
     started: Instant,
     /// Before each further look at a bad chunk.
@@ -290,8 +293,9 @@ impl Store {
             counters: Counters::default(),
             damage: Damage::new(chunks),
             breakers: Breakers::default(),
+            climbing: Climbing::default(),
             started: Instant::now(),
-            waits: chunk::WAITS,
+            waits: ladder::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
             grains: Grains::default(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
