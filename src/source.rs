@@ -245,10 +245,15 @@ impl Source {
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
-    /// reads on and on from a source that is far away is read ahead of.
+    /// reads on and on from a source that is far away is read ahead of, and from one that is near
+    /// what is not in the page cache is read at once.
     pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) {
         if let Some(ahead) = &self.ahead {
             ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
+        } else if let Some(mapping) = &self.mapping
+            && around.end - around.start >= AT_ONCE
+        {
+            mapping.want(around, extent.end.min(self.len()));
         }
     }
 
@@ -485,6 +490,9 @@ impl Source {
         }
     }
 }
+
+/// From so many bytes on, a mapping's pages are asked for together.
+const AT_ONCE: u64 = 64 << 10;
 
 /// Notes kept per source; somebody may chmod it for ever.
 const NOTES: usize = 32;
