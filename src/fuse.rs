@@ -13,12 +13,10 @@ use fuser::{
 };
 use log::{debug, warn};
 use passthrough::Passthrough;
-use room::Room;
-use std::cell::RefCell;
+use reads::{Asked, Question, answer_read};
 use std::ffi::OsStr;
 use std::io;
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,10 +24,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+/// Answers with what `$result` holds, or with its error's number.
+macro_rules! answer {
+    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
+        match $result {
+            Ok(value) => $ok(value),
+            Err(error) => {
+                debug!("{} -> {error}", $what);
+                $reply.error(errno::errno(&error));
+            }
+        }
+    };
+}
+
 mod ahead;
 mod errno;
 mod lanes;
 mod passthrough;
+mod reads;
 mod room;
 mod session;
 
@@ -126,11 +138,6 @@ impl Activity {
     }
 }
 
-thread_local! {
-    /// The bytes of one answer; its size is the largest request the kernel has made.
-    static ANSWER: RefCell<Room> = RefCell::default();
-}
-
 impl Owner {
     fn attr(self, attr: &Attr) -> FileAttr {
         let (kind, perm) = match attr.kind {
@@ -206,80 +213,6 @@ macro_rules! refusable {
 
 refusable!(ReplyAttr, ReplyData, ReplyEntry, ReplyOpen);
 
-/// Answers with what `$result` holds, or with its error's number.
-macro_rules! answer {
-    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
-        match $result {
-            Ok(value) => $ok(value),
-            Err(error) => {
-                debug!("{} -> {error}", $what);
-                $reply.error(errno::errno(&error));
-            }
-        }
-    };
-}
-
-/// What a read asks for.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    ino: Ino,
-    handle: Handle,
-    offset: u64,
-    size: u32,
-    lock_owner: Option<LockOwner>,
-}
-
-/// A read, with all that it takes to answer it.
-#[derive(Debug)]
-struct Question {
-    asked: Asked,
-    reply: ReplyData,
-}
-
-impl Question {
-    fn range(&self) -> Range<u64> {
-        self.asked.offset..self.asked.offset.saturating_add(self.asked.size.into())
-    }
-
-    fn answer(self, fs: &WeightFs) {
-        answer_read(fs, self.asked, lanes::Slot::Own(self.reply));
-    }
-}
-
-impl Adapter {
-    /// Answers a read of bytes that need not be waited for, and uses the time until the next.
-    fn answer(&self, question: Question) {
-        let ino = question.asked.ino;
-        match self.ahead.take(ino, question.range(), question) {
-            ahead::Taken::Handed => {}
-            ahead::Taken::Ready(part, question) => self.answer_from(&part, question),
-            ahead::Taken::Missing(question) => question.answer(&self.fs),
-        }
-        let Some(mut plan) = self.ahead.plan(ino, || self.fs.foreseeable(ino)) else {
-            return;
-        };
-        let offset = plan.range.start;
-        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut())));
-        match self.ahead.made(plan, matches!(good, Ok(true)), Question::range) {
-            Some((question, Some(part))) => self.answer_from(&part, question),
-            Some((question, None)) => question.answer(&self.fs),
-            None => {}
-        }
-    }
-
-    /// Answers with what was made in advance.
-    fn answer_from(&self, part: &ahead::Part, question: Question) {
-        let Question { asked: Asked { ino, offset, .. }, reply } = question;
-        let bytes = part.get();
-        // Nothing that was read from a changed file gets out.
-        let served = guarded(|| self.fs.serve_foreseen(ino, offset, bytes.len() as u64));
-        answer!(reply, format_args!("read ino={} off={offset}", ino.0), served, |()| {
-            debug!("read ino={} off={offset} -> {}, made in advance", ino.0, bytes.len());
-            reply.data(bytes);
-        });
-    }
-}
-
 impl Serving {
     /// How a file is opened: past the page cache, or with its pages kept between opens.
     fn open_flags(self, node: Node, size: u64) -> FopenFlags {
@@ -326,35 +259,6 @@ fn ino(number: INodeNo) -> Result<Ino, FsError> {
 
 fn time_to_live(node: Node) -> Duration {
     if is_live(node) { NOT_AT_ALL } else { FOREVER }
-}
-
-/// Reads and answers; runs in whatever thread may wait for the source.
-fn answer_read(fs: &WeightFs, asked: Asked, slot: lanes::Slot<ReplyData>) {
-    let Asked { ino, handle, offset, size, lock_owner } = asked;
-    ANSWER.with_borrow_mut(|answer| {
-        answer.resize(size as usize);
-        let result = guarded(|| fs.read(ino, handle, offset, answer.bytes_mut()));
-        let answer = answer.bytes();
-        let Some(reply) = slot.take() else {
-            return;
-        };
-        match result {
-            Ok(n) => {
-                debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
-                reply.data(&answer[..n]);
-            }
-            // A request with a lock owner is a read(2) past the page cache: a short answer is a
-            // short read. Without one it fills pages, where a short answer would look like the end.
-            Err(FsError::Read { good, error }) if good > 0 && lock_owner.is_some() => {
-                debug!("read ino={} off={offset} len={size} -> {good}, then {error}", ino.0);
-                reply.data(&answer[..good]);
-            }
-            Err(error) => {
-                debug!("read ino={} off={offset} len={size} -> {error}", ino.0);
-                reply.error(errno::errno(&error));
-            }
-        }
-    });
 }
 
 impl Filesystem for Adapter {
