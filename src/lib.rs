@@ -14,6 +14,7 @@
 
 pub mod bytes;
 pub mod content;
+pub mod depot;
 pub mod dtype;
 pub mod format;
 pub mod fs;

@@ -1,16 +1,18 @@
 //! From what the user named to an open model: where files and formats meet.
 //!
-//! Resolves directories, indexes, splits and shards; refuses what is not a model,
+//! Resolves names in stores, directories, indexes, splits and shards; refuses what is not a model,
 //! and says what it is instead. Must not know names in the mount, views or FUSE.
 //!
 //! Paths found inside files (an index names its shards) are untrusted and never lead out of
 //! the model's directory; names are looked for beside the name the user gave, not beside
 //! what a symlink resolves to.
 
+use crate::depot::{self, Located};
 use crate::format::gguf::Known;
 use crate::format::{Detected, UNKNOWN};
 use crate::model::Model;
 use crate::source::{IoMode, Source};
+use error::List;
 use file::{Opened, name_of};
 use std::path::{Path, PathBuf};
 
@@ -52,30 +54,45 @@ pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
 
 /// As [`open`], for a caller that may know something about the files from before.
 pub fn open_known(spec: &Path, io: IoMode, recall: &Recall<'_>) -> Result<Loaded, LoadError> {
-    let failed = |op| move |source| LoadError::Io { file: spec.into(), op, source };
-    let kind = match std::fs::metadata(spec) {
-        Ok(metadata) => metadata.file_type(),
-        Err(e) => return Err(store_name(spec).unwrap_or_else(|| failed("open it")(e))),
+    let Some(located) = depot::locate(spec)? else {
+        return open_path(spec, io, recall);
     };
+    let mut loaded =
+        open_path(&located.path, io, recall).map_err(|error| with_way_on(error, &located))?;
+    loaded.model.warnings.extend(located.warnings);
+    Ok(loaded)
+}
+
+/// Opens the model in a file or a directory.
+fn open_path(path: &Path, io: IoMode, recall: &Recall<'_>) -> Result<Loaded, LoadError> {
+    let failed = |op| move |source| LoadError::Io { file: path.into(), op, source };
+    let kind = std::fs::metadata(path).map_err(failed("open it"))?.file_type();
+    let path = std::path::absolute(path).map_err(failed("find it"))?;
     if !kind.is_dir() {
-        let path = std::path::absolute(spec).map_err(failed("find it"))?;
         return open_file(&path, io, recall);
     }
-    let directory = std::path::absolute(spec).map_err(failed("find it"))?;
-    let found = directory::find(&directory)?;
+    let found = directory::find(&path)?;
     let mut loaded = open_file(&found.entry, io, recall)?;
     loaded.model.warnings.extend(directory::ignored(&found.models, &loaded));
     Ok(loaded)
 }
 
-/// `hf:ORG/NAME` and `ollama:NAME`, when no file is named so.
-fn store_name(spec: &Path) -> Option<LoadError> {
-    use std::os::unix::ffi::OsStrExt;
-    let stores: [(&[u8], _); 2] =
-        [(b"hf:", "the Hugging Face cache"), (b"ollama:", "Ollama's store")];
-    let bytes = spec.as_os_str().as_bytes();
-    let (_, store) = stores.into_iter().find(|(prefix, _)| bytes.starts_with(prefix))?;
-    Some(LoadError::StoreName { spec: spec.into(), store })
+/// Adds to the error of a directory in a store how one of its models is named, or that nothing
+/// is fetched.
+fn with_way_on(error: LoadError, located: &Located) -> LoadError {
+    let Some(prefix) = &located.prefix else { return error };
+    let hint = match &error {
+        LoadError::SeveralModels { models, .. } => {
+            format!("for example {prefix}{}", models.first().map_or("", |name| name))
+        }
+        LoadError::NoModel { .. } => match &*located.below() {
+            [] => "what is not in the cache is not fetched".into(),
+            below => format!("directories of it with models: {}", List(below)),
+        },
+        LoadError::Missing { .. } => "what is not in the cache is not fetched".into(),
+        _ => return error,
+    };
+    LoadError::InDepot { source: Box::new(error), hint }
 }
 
 /// Opens the model that `path`, which is no directory, leads to.

@@ -19,7 +19,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trust", &["bytes", "dtype", "model", "naming", "source"]),
     ("seal", &["bytes", "dtype", "model", "source", "trust"]),
     ("store", &["bytes", "model", "seal", "source", "trust"]),
-    ("load", &["bytes", "dtype", "format", "model", "source"]),
+    ("depot", &["bytes", "source"]),
+    ("load", &["bytes", "depot", "dtype", "format", "model", "source"]),
     ("scale", &["dtype", "model", "quant"]),
     ("content", &["dtype", "model", "quant", "scale", "store", "view"]),
     (

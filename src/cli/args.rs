@@ -56,7 +56,8 @@ pub(crate) enum Command {
 
 /// How MODEL is explained wherever it stands.
 const MODEL: &str = "A .gguf or .safetensors file, any part of a split GGUF or shard of a set whose other \
-    files lie beside it, a model.safetensors.index.json, or a directory that holds one model";
+    files lie beside it, a model.safetensors.index.json, a directory that holds one model, hf:ORG/NAME[@REV] from the \
+    Hugging Face cache, or ollama:NAME[:TAG] from Ollama's store";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountArgs {

@@ -41,6 +41,7 @@ const DESCRIPTION: &[&str] = &[
      directory that holds one model. A later part or a shard stands for the whole model when the first part or the \
      index lies beside it. The format is told by the content, never by the name. A first argument that is no \
      command is a MODEL to mount; to mount a file named like a command write ./ls, or mount ls.",
+    "MODEL may also be a name in a store, see STORES. To name a file that is called so, write ./hf:x.",
     "mount returns when the mount is ready and leaves a daemon behind; with -f it stays. SIGINT, SIGTERM and SIGHUP \
      unmount, lazily when files are open; a second signal ends at once. umount(8), fusermount3 -u and weightfs umount \
      all work. The dead mount of a killed daemon is cleared and mounted over. As weightfs MODEL MOUNTPOINT -o OPTIONS is \
@@ -197,6 +198,27 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "XDG_CACHE_HOME, XDG_STATE_HOME, HOME, TMPDIR",
         "Where seals, checksums and logs go, see FILES.",
     ),
+    (
+        "HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, OLLAMA_MODELS",
+        "Where models live, see STORES.",
+    ),
+];
+
+const STORES: &[(&str, &str)] = &[
+    (
+        "hf:ORG/NAME[@REV]",
+        "The snapshot of a repository in the Hugging Face cache: $HF_HUB_CACHE, else $HUGGINGFACE_HUB_CACHE, else \
+         $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. REV is a branch, a tag, refs/pr/N, or \
+         a commit, which may be cut short; main without one. Old models have no ORG. The snapshot is a directory as MODEL: of several \
+         models in it one is named as hf:ORG/NAME/FILE or hf:ORG/NAME@REV/FILE, where FILE may be a directory.",
+    ),
+    (
+        "ollama:[[HOST/]NAMESPACE/]NAME[:TAG]",
+        "The weights of a model in Ollama's store: $OLLAMA_MODELS, else the first of ~/.ollama/models, \
+         /usr/share/ollama/.ollama/models and /var/lib/ollama/models that has it. HOST is registry.ollama.ai, NAMESPACE library, \
+         TAG latest where they are not given. Adapters and projectors are no part of the tree; a warning names their blobs. \
+         Ollama removes what is no blob from blobs/ when it starts, seals too: seal --output F and seal=F keep one elsewhere.",
+    ),
 ];
 
 const EXAMPLES: &[(&str, &str)] = &[
@@ -213,6 +235,8 @@ const EXAMPLES: &[(&str, &str)] = &[
         "weightfs seal --merge *.weightfs-part.json",
         "Make the seal of the model from the parts of all its files, without reading them again.",
     ),
+    ("weightfs ls hf:google/gemma-3-270m", "The tensors of a model in the Hugging Face cache."),
+    ("weightfs ollama:gemma3:270m /mnt/g", "Mount what Ollama has pulled."),
     ("weightfs verify gemma.gguf", "Check all of it now."),
     (
         "weightfs verify gemma.gguf --against SHA256SUMS",
@@ -266,6 +290,12 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     for line in options::TABLE {
         tagged(out, line.form, &format!("{} Default: {}.", sentence(line.help), line.default))?;
     }
+    section(out, "STORES")?;
+    list(out, STORES)?;
+    paragraphs(
+        out,
+        &["Nothing is downloaded and, but for seals, nothing is written there. Other stores are directories: name the file."],
+    )?;
     section(out, "TREE")?;
     list(out, TREE)?;
     paragraphs(out, &[NAMES])?;

@@ -12,6 +12,7 @@ use super::text::{Safe, chunk_size, plural, size};
 use anyhow::Result;
 use std::io::Write;
 use std::path::Path;
+use weightfs::depot;
 use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
 use weightfs::source::IoMode;
@@ -91,6 +92,13 @@ fn conclude(
         check_kept(loaded, report, model, anchors, cure(args))?;
     }
     say(loaded, report, model, out)?;
+    if report.path.parent() == loaded.entry.parent() && depot::is_blob(&loaded.entry) {
+        exit::say(&format!(
+            "{}: Ollama clears its blobs of other files when it starts, this seal too; to keep one elsewhere: \
+             weightfs seal --output FILE, mount with -o seal=FILE",
+            model.display()
+        ));
+    }
     if report.outcome == Outcome::Kept && !args.merge {
         say_difference(args, report, model);
     }

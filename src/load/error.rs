@@ -1,5 +1,6 @@
 //! Why a model could not be opened: at most four lines, the file always named.
 
+use crate::depot::DepotError;
 use crate::format::Quoted;
 use crate::format::gguf::GgufError;
 use crate::format::safetensors::SafetensorsError;
@@ -18,12 +19,13 @@ pub enum LoadError {
     #[error("{}: cannot {op}: {source}", Shown(file))]
     Io { file: PathBuf, op: &'static str, source: io::Error },
 
+    #[error(transparent)]
+    Depot(#[from] DepotError),
     #[error(
-        "{}: names of models in {store} are not supported by this version; give the path of the \
-         file or of its directory",
-        Shown(spec)
+        "{source}
+{hint}"
     )]
-    StoreName { spec: PathBuf, store: &'static str },
+    InDepot { source: Box<LoadError>, hint: String },
     #[error("{}: is {what}, not a regular file", Shown(file))]
     NotAFile { file: PathBuf, what: &'static str },
     #[error("{}: is {what}, not the model{hint}", Shown(file))]

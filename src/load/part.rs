@@ -6,12 +6,15 @@
 
 use super::file;
 use super::{LoadError, Loaded, gguf, safetensors};
+use crate::depot;
 use crate::format::{Detected, UNKNOWN};
 use crate::source::IoMode;
 use std::path::Path;
 
 /// Opens the file at `path` alone, as a model of one file, whatever set it is a part of.
 pub fn open_part(path: &Path, io: IoMode) -> Result<Loaded, LoadError> {
+    let located = depot::locate(path)?;
+    let path = located.as_ref().map_or(path, |located| &located.path);
     let path = std::path::absolute(path).map_err(|source| LoadError::Io {
         file: path.into(),
         op: "find it",

@@ -195,15 +195,6 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn names_in_stores_are_for_later() {
-    for spec in ["hf:org/name", "hf:org/name@main", "ollama:llama3:8b"] {
-        let e = super::open(Path::new(spec), IoMode::Pread).unwrap_err();
-        assert!(e.to_string().starts_with(spec), "{e}");
-        assert!(e.to_string().contains("not supported by this version"));
-    }
-}
-
-#[test]
 fn pieces_and_unfinished_downloads_are_told_apart_from_models() {
     let d = Dir::new();
     let whole = gguf(&[], &[("a", 400)]);

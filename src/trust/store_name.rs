@@ -76,14 +76,16 @@ fn commit(named: &Path, repo: &Path) -> Option<String> {
     None
 }
 
-/// `sha256-<64 digits>`.
+/// `sha256-<64 digits>`, with a colon in old stores.
 fn ollama(shard: usize, source: &Source) -> Option<Anchor> {
     let blob = source.canonical_path();
-    let sha256 = digest(name_of(blob).strip_prefix(b"sha256-")?)?;
+    let name = name_of(blob);
+    let digits = name.strip_prefix(b"sha256-").or_else(|| name.strip_prefix(b"sha256:"))?;
+    let sha256 = digest(digits)?;
     let mut anchor = anchor(Kind::OllamaBlob, shard, blob.to_owned(), sha256);
     if let Some(blobs) = blob.parent().filter(|dir| name_of(dir) == b"blobs") {
         let manifests = blobs.with_file_name("manifests");
-        let wanted = [b"sha256:", &name_of(blob)[7..]].concat();
+        let wanted = [b"sha256:", digits].concat();
         if let Some((repo, tag)) = ollama_model(&manifests, &wanted) {
             (anchor.repo, anchor.commit) = (Some(repo), Some(tag));
         }
@@ -257,6 +259,8 @@ mod tests {
         assert_eq!(told(&of(&blob)[0]), (Kind::OllamaBlob, Some("tiny"), Some("8b")));
         manifest("hf.co/acme/tiny/q4", SHA);
         assert_eq!(told(&of(&blob)[0]), (Kind::OllamaBlob, Some("hf.co/acme/tiny"), Some("q4")));
+        let old = place.put(&format!("models/blobs/sha256:{SHA}"), "x");
+        assert_eq!(told(&of(&old)[0]), (Kind::OllamaBlob, Some("hf.co/acme/tiny"), Some("q4")));
         let link = place.link("x.gguf", blob.to_str().unwrap());
         assert_eq!(of(&link)[0].claim.sha256, digest(SHA.as_bytes()));
     }

@@ -56,10 +56,13 @@ fn help_is_a_word_and_a_file_all_the_same() {
 }
 
 #[test]
-fn what_is_asked_of_other_versions_fails_plainly() {
+fn a_name_in_a_store_that_is_not_there_fails_plainly() {
     let place = Place::new();
-    for args in [&["ls", "hf:org/name"][..], &["ls", "ollama:name"], &["hf:org/name", "mnt"]] {
-        place.run(args).failed(1, &["not supported by this version"]);
+    for args in [&["ls", "hf:org/name"][..], &["info", "ollama:name"], &["hf:org/name", "mnt"]] {
+        place.run(args).failed(1, &["name", "no m"]);
+    }
+    for args in [&["ls", "hf:../x"][..], &["verify", "ollama:/etc"], &["ollama:a/../b", "mnt"]] {
+        place.run(args).failed(1, &["not a name in a store"]);
     }
 }
 

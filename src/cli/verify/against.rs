@@ -8,6 +8,7 @@ use super::super::text::Safe;
 use super::{Verdict, listed, sealed};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
+use weightfs::depot;
 use weightfs::load::Loaded;
 use weightfs::seal;
 use weightfs::source::IoMode;
@@ -74,7 +75,9 @@ impl Against {
     }
 
     /// A file whose header nobody understands can still be told from what it should be.
-    fn unopened(&self, path: &Path) -> Option<Result<Verdict>> {
+    fn unopened(&self, model: &Path) -> Option<Result<Verdict>> {
+        let located = depot::locate(model).ok()?;
+        let path = located.as_ref().map_or(model, |located| &located.path);
         if let Against::Known = self
             && let Some(verdict) = sealed::unopened(path)
         {
