@@ -294,7 +294,9 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     list(out, STORES)?;
     paragraphs(
         out,
-        &["Nothing is downloaded and, but for seals, nothing is written there. Other stores are directories: name the file."],
+        &[
+            "Nothing is downloaded and, but for seals, nothing is written there. Other stores are directories: name the file.",
+        ],
     )?;
     section(out, "TREE")?;
     list(out, TREE)?;

@@ -11,7 +11,7 @@
 use super::error::{DepotError, listed, nearest, show, shown};
 use super::places::Places;
 use super::{Located, entries, is_inside, is_plain};
-use crate::bytes::{ReadAt, read_vec};
+use crate::bytes::read_vec;
 use crate::source::{IoMode, Source};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

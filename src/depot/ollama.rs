@@ -10,7 +10,7 @@ use super::error::{DepotError, nearest, show, shown};
 use super::manifest::{Layer, Manifest, is_sha256};
 use super::places::Places;
 use super::{Located, entries, is_inside};
-use crate::bytes::{ReadAt, read_vec};
+use crate::bytes::read_vec;
 use crate::source::{IoMode, Source};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
