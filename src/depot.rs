@@ -68,7 +68,7 @@ impl Located {
             |name: &[u8]| name.ends_with(b".gguf") || name.ends_with(b".safetensors");
         let mut found = Vec::new();
         for dir in entries(&self.path) {
-            let inside = entries(&self.path.join(&dir));
+            let inside = entries_within(&self.path.join(&dir));
             if inside.iter().any(|name| named_as_model(name.as_bytes())) {
                 found.push(format!("{prefix}{}", shown(dir.as_bytes())));
             }
@@ -87,6 +87,14 @@ fn entries(dir: &Path) -> Vec<std::ffi::OsString> {
     names.retain(|name| !name.as_bytes().starts_with(b"."));
     names.sort();
     names
+}
+
+/// As [`entries`], of a directory that is no link to another place.
+fn entries_within(dir: &Path) -> Vec<std::ffi::OsString> {
+    match dir.symlink_metadata() {
+        Ok(about) if about.is_dir() => entries(dir),
+        _ => Vec::new(),
+    }
 }
 
 /// Whether `name` is one file name and no way to another place.

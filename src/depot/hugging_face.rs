@@ -27,6 +27,8 @@ const MAX_REF: u64 = 1024;
 const MIN_SHORT: usize = 4;
 /// How deep names of refs go: `refs/convert/parquet`.
 const MAX_DEPTH: usize = 5;
+/// Refs that are named when one is missing.
+const MAX_REFS: usize = 1000;
 /// The revision that is meant without one.
 const MAIN: &str = "main";
 
@@ -264,6 +266,9 @@ impl Repo {
     fn refs_below(&self, at: &Path, depth: usize, found: &mut Vec<String>) {
         let refs = self.path.join("refs");
         for name in entries(&refs.join(at)) {
+            if found.len() >= MAX_REFS {
+                return;
+            }
             let inner = at.join(&name);
             match refs.join(&inner).symlink_metadata() {
                 Ok(about) if about.is_dir() && depth > 0 => {

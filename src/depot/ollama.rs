@@ -9,7 +9,7 @@
 use super::error::{DepotError, nearest, show, shown};
 use super::manifest::{Layer, Manifest, is_sha256};
 use super::places::Places;
-use super::{Located, entries, is_inside};
+use super::{Located, entries, entries_within, is_inside};
 use crate::bytes::read_vec;
 use crate::source::{IoMode, Source};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ const TAG: &str = "latest";
 /// Longest part of a name.
 const MAX_PART: usize = 350;
 /// A manifest lists a handful of layers, one that is made of tensors thousands.
-const MAX_MANIFEST: u64 = 4 << 20;
+const MAX_MANIFEST: u64 = 1 << 20;
 /// Models that are named when one is missing.
 const MAX_MODELS: usize = 1000;
 
@@ -203,7 +203,11 @@ impl Store<'_> {
         for _ in 0..4 {
             let below = |parts: &Vec<String>| {
                 let dir = self.manifests().join(parts.join("/"));
-                let names = entries(&dir).into_iter().filter_map(|name| name.into_string().ok());
+                let names = match parts.is_empty() {
+                    true => entries(&dir),
+                    false => entries_within(&dir),
+                };
+                let names = names.into_iter().filter_map(|name| name.into_string().ok());
                 let parts = parts.clone();
                 names.map(move |name| [&*parts, &[name]].concat()).collect::<Vec<_>>()
             };

@@ -299,3 +299,21 @@ fn the_parts_of_a_split_are_found_by_the_names_that_ollama_gives_them() {
     stores.put(&format!("ollama/blobs/splits/{a}/m-00001-of-00002.gguf"), "");
     assert_eq!(stores.at("ollama:tiny"), format!("ollama/blobs/splits/{a}"));
 }
+
+#[test]
+fn lists_of_what_is_there_tell_nothing_of_other_places() {
+    let stores = Stores::new();
+    stores.tiny().put("secret/a/b/c/TREASURE", "").put("secret/TREASURE.gguf", "");
+    let snapshot = format!("hub/models--acme--tiny/snapshots/{ONE}");
+    stores.link(&format!("{snapshot}/out"), "../../../../secret");
+    stores.put(&format!("{snapshot}/q4/m.gguf"), "");
+    stores.link("hub/models--acme--tiny/refs/out", "../../../secret");
+    stores.put("ollama/blobs/x", "").link("ollama/manifests/h", "../../secret");
+    stores.link("ollama/manifests/i/j", "../../../secret/a");
+    let located = locate_in(Path::new("hf:acme/tiny"), &stores.places).unwrap().unwrap();
+    assert_eq!(located.below(), ["hf:acme/tiny/q4"]);
+    for spec in ["hf:acme/tiny@none", "hf:acme/none", "ollama:none"] {
+        let error = stores.refused(spec);
+        assert!(!error.contains("TREASURE"), "{error}");
+    }
+}
