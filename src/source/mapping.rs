@@ -42,16 +42,27 @@ impl Mapping {
         if !inside || self.slot.lost() {
             return false;
         }
-        // SAFETY: the source range lies inside the mapping (checked above), `out` is a live
-        // exclusive slice that cannot overlap it. The mapped bytes may change meanwhile;
-        // memcpy does not mind and nobody assumes they hold still. A page that is gone
-        // raises SIGBUS, which the guard turns into zeros and the mark checked below.
-        unsafe {
-            let from = self.map.as_ptr().add(offset);
-            libc::memcpy(out.as_mut_ptr().cast(), from.cast(), out.len());
+        let mut from = self.map.as_ptr().wrapping_add(offset);
+        let step = step(from, out);
+        for out in out.chunks_mut(step) {
+            // SAFETY: the source range lies inside the mapping (checked above), `out` is a live
+            // exclusive slice that cannot overlap it. The mapped bytes may change meanwhile;
+            // memcpy does not mind and nobody assumes they hold still. A page that is gone
+            // raises SIGBUS, which the guard turns into zeros and the mark checked below.
+            unsafe { libc::memcpy(out.as_mut_ptr().cast(), from.cast(), out.len()) };
+            from = from.wrapping_add(out.len());
         }
         !self.slot.lost()
     }
+}
+
+/// How much to copy at a time. A string instruction that meets page after page that is not mapped
+/// yet begins anew at each, and one whose target lies a few bytes behind its source, counted
+/// within a page, takes ten times as long on AMD processors with FSRM: short copies use vectors.
+fn step(from: *const u8, out: &[u8]) -> usize {
+    const PAGE: usize = 4096;
+    let behind = (out.as_ptr() as usize).wrapping_sub(from as usize) % PAGE;
+    if (1..64).contains(&behind) { 1024 } else { 64 << 10 }
 }
 
 impl Mapping {
