@@ -10,6 +10,7 @@ use crate::model::{Extent, Model, Value};
 use crate::naming::Catalog;
 use crate::quant::Target;
 use crate::scale::Scales;
+use crate::source::IoMode;
 use crate::store::{ReadFailure, Store, StoreError, Verify};
 use crate::view::text::{Builder, Text};
 use crate::view::whole::{Whole, gguf};
@@ -17,12 +18,14 @@ use crate::view::{self, Repr, Stock, document, json};
 pub use lanes::Lane;
 use members::Choice;
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 mod companions;
+mod foresight;
 mod lanes;
 pub mod live;
 mod members;
@@ -163,6 +166,10 @@ pub struct WeightFs {
     gguf: OnceLock<Arc<Whole>>,
     /// `hf/`.
     hf: companions::Companions,
+    /// The store, for bytes that nobody has asked for yet.
+    foresight: Store,
+    /// Whether all tensors are shown in the order in which they are stored.
+    in_order: OnceLock<bool>,
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
     started: live::Started,
@@ -199,6 +206,8 @@ impl WeightFs {
             whole: Default::default(),
             gguf: OnceLock::new(),
             hf: companions::Companions::new(parts.hf.as_ref()),
+            foresight: parts.store.unasked(),
+            in_order: OnceLock::new(),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             started: live::Started::now(),
@@ -382,6 +391,14 @@ impl WeightFs {
             }
             _ => Ok(Handle(0)),
         }
+    }
+
+    /// The file that holds the very bytes of `ino`, when they need no check and it is at hand.
+    pub fn passes_through(&self, ino: Ino) -> Option<&File> {
+        let Ok(Node::Source(shard)) = self.node(ino) else { return None };
+        let source = self.parts.store.sources().get(shard as usize)?;
+        let near = source.io() == IoMode::Mmap;
+        (near && self.parts.store.is_settled(shard)).then(|| source.file())
     }
 
     /// Forgets an open file.

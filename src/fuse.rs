@@ -12,7 +12,8 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use log::{debug, warn};
-use std::cell::RefCell;
+use passthrough::Passthrough;
+use reads::{Asked, Question, answer_read};
 use std::ffi::OsStr;
 use std::io;
 use std::num::NonZeroU64;
@@ -23,8 +24,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+/// Answers with what `$result` holds, or with its error's number.
+macro_rules! answer {
+    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
+        match $result {
+            Ok(value) => $ok(value),
+            Err(error) => {
+                debug!("{} -> {error}", $what);
+                $reply.error(errno::errno(&error));
+            }
+        }
+    };
+}
+
+mod ahead;
 mod errno;
 mod lanes;
+mod passthrough;
+mod reads;
+mod room;
 mod session;
 
 pub use session::{MountError, MountOptions, Mounted, Surroundings, Unconfined, Unmounter, mount};
@@ -81,6 +99,8 @@ struct Adapter {
     owner: Owner,
     serving: Serving,
     lanes: Arc<lanes::Lanes>,
+    ahead: ahead::Ahead<Question>,
+    passthrough: Arc<Passthrough>,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
     _alive: Sender<()>,
@@ -116,14 +136,6 @@ impl Activity {
                 .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed))),
         )
     }
-}
-
-/// Where an answer begins: vector stores that cross cache lines cost a tenth of a decoder's speed.
-const CACHE_LINE: usize = 64;
-
-thread_local! {
-    /// The bytes of one answer; its size is the largest request the kernel has made.
-    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Owner {
@@ -249,58 +261,6 @@ fn time_to_live(node: Node) -> Duration {
     if is_live(node) { NOT_AT_ALL } else { FOREVER }
 }
 
-/// Reads and answers; runs in whatever thread may wait for the source.
-fn answer_read(
-    fs: &WeightFs,
-    ino: Ino,
-    handle: Handle,
-    (offset, size): (u64, u32),
-    lock_owner: Option<LockOwner>,
-    slot: lanes::Slot<ReplyData>,
-) {
-    ANSWER.with_borrow_mut(|answer| {
-        let size = size as usize;
-        if answer.len() < size + CACHE_LINE {
-            answer.resize(size + CACHE_LINE, 0);
-        }
-        let at = answer.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE);
-        let answer = &mut answer[at..at + size];
-        let result = guarded(|| fs.read(ino, handle, offset, answer));
-        let Some(reply) = slot.take() else {
-            return;
-        };
-        match result {
-            Ok(n) => {
-                debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
-                reply.data(&answer[..n]);
-            }
-            // A request with a lock owner is a read(2) past the page cache: a short answer is a
-            // short read. Without one it fills pages, where a short answer would look like the end.
-            Err(FsError::Read { good, error }) if good > 0 && lock_owner.is_some() => {
-                debug!("read ino={} off={offset} len={size} -> {good}, then {error}", ino.0);
-                reply.data(&answer[..good]);
-            }
-            Err(error) => {
-                debug!("read ino={} off={offset} len={size} -> {error}", ino.0);
-                reply.error(errno::errno(&error));
-            }
-        }
-    });
-}
-
-/// Answers with what `$result` holds, or with its error's number.
-macro_rules! answer {
-    ($reply:ident, $what:expr, $result:expr, $ok:expr) => {
-        match $result {
-            Ok(value) => $ok(value),
-            Err(error) => {
-                debug!("{} -> {error}", $what);
-                $reply.error(errno::errno(&error));
-            }
-        }
-    };
-}
-
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each one alone: a kernel that lacks one refuses the whole set.
@@ -315,6 +275,10 @@ impl Filesystem for Adapter {
                 debug!("the kernel lacks {flag:?}");
             }
         }
+        // An overlay may still be put on top of this mount.
+        let passes = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        self.passthrough = Arc::new(Passthrough::new(passes));
         self.serving.direct_maps =
             config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         if !self.serving.direct_maps && self.serving.cache == CacheMode::Direct {
@@ -380,7 +344,7 @@ impl Filesystem for Adapter {
             Err(error) => return reply.error(errno::errno(&error)),
         };
         let (fs, serving) = (Arc::clone(&self.fs), self.serving);
-        let activity = Arc::clone(&self.activity);
+        let (activity, passthrough) = (Arc::clone(&self.activity), Arc::clone(&self.passthrough));
         let lane = self.fs.lane_of_open(ino).map(|lane| lane.0);
         self.lanes.run(lane, reply, move |slot| {
             let opened = guarded(|| serving.open(&fs, ino));
@@ -393,7 +357,13 @@ impl Filesystem for Adapter {
             )| {
                 activity.open.fetch_add(1, Ordering::Relaxed);
                 activity.touch();
-                reply.opened(FileHandle(handle.0), flags);
+                let reply = match fs.passes_through(ino) {
+                    Some(file) => passthrough.open(ino, file, reply),
+                    None => Some(reply),
+                };
+                if let Some(reply) = reply {
+                    reply.opened(FileHandle(handle.0), flags);
+                }
             });
         });
     }
@@ -412,18 +382,18 @@ impl Filesystem for Adapter {
         let Ok(ino) = ino(number) else {
             return reply.error(Errno::ENOENT);
         };
-        let handle = Handle(fh.0);
+        let asked = Asked { ino, handle: Handle(fh.0), offset, size, lock_owner };
+        let Some(lane) = self.fs.lane_of_read(ino, offset) else {
+            return self.answer(Question { asked, reply });
+        };
         let fs = Arc::clone(&self.fs);
-        let lane = self.fs.lane_of_read(ino, offset).map(|lane| lane.0);
-        self.lanes.run(lane, reply, move |slot| {
-            answer_read(&fs, ino, handle, (offset, size), lock_owner, slot);
-        });
+        self.lanes.run(Some(lane.0), reply, move |slot| answer_read(&fs, asked, slot));
     }
 
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        number: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
@@ -431,6 +401,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.fs.release(Handle(fh.0));
+        if let Ok(ino) = ino(number) {
+            self.ahead.forget(ino);
+            self.passthrough.close(ino, fh);
+        }
         self.activity.touch();
         self.activity.open.fetch_sub(1, Ordering::Relaxed);
         reply.ok();

@@ -4,10 +4,12 @@
 //! each tensor and file with a SHA-256. This room makes it ([`create`]), finds and
 //! loads it ([`find`], [`Seal::load`]), and checks everything against it
 //! ([`verify`]). A loaded seal keeps a few words per tensor; the chunk sums stay in
-//! the file and are read where a read needs them.
+//! the file and are read where a read needs them. Paddings that are zeros, where there are
+//! very many, stand there as their number and are known to have the sums of zeros.
 //!
 //! Knows the model's tensors and extents; not what formats, views or mounts make of them.
 
+mod as_written;
 mod create;
 mod described;
 mod entry;
@@ -47,6 +49,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
 use std::path::Path;
+use sums::crc_of_zeros;
 
 /// The version of the format that is written and read.
 const VERSION: u64 = 1;
@@ -168,6 +171,9 @@ pub struct Checksum {
     pub chunk_bytes: u64,
 }
 
+/// In [`Seal::tables`]: the sums are those of zeros.
+const ZEROS: u64 = u64::MAX;
+
 /// What is kept per tensor: 36 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Promise {
@@ -181,7 +187,8 @@ pub struct Seal {
     /// The seal file, kept open: a new seal that replaces it does not concern this one.
     file: Source,
     grid: Grid,
-    /// Where the base64 text of each piece's chunk sums begins, by [`Piece::index`].
+    /// Where the base64 text of each piece's chunk sums begins, by [`Piece::index`];
+    /// [`ZEROS`] where they are those of zeros and not written down.
     tables: Vec<u64>,
     /// By tensor index.
     promises: Vec<Promise>,
@@ -203,6 +210,16 @@ impl Seal {
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         self.file.path()
+    }
+
+    /// The seal file, as it was opened.
+    pub(crate) fn file(&self) -> &Source {
+        &self.file
+    }
+
+    /// Whether the seal file is still what was loaded; one that was replaced by a rename is.
+    pub fn check_unchanged(&self) -> Result<(), SealError> {
+        Ok(self.file.check_unchanged()?)
     }
 
     /// When it was made, as it says: `2026-11-30T00:00:00Z`.
@@ -247,6 +264,12 @@ impl Seal {
         /// Sums decoded at a time; three of them fill four groups of four characters.
         const BATCH: usize = 192;
         let table = self.tables.get(piece.index).copied().unwrap_or(0);
+        if table == ZEROS {
+            for (within, crc) in (first..).zip(out) {
+                *crc = crc_of_zeros(self.grid.chunk_of(piece, within).1);
+            }
+            return Ok(());
+        }
         let mut first = first;
         for out in out.chunks_mut(BATCH) {
             // Sums are 4 bytes each, groups of base64 hold 3.
@@ -297,6 +320,8 @@ fn table_len(chunks: u64) -> u64 {
 
 #[cfg(test)]
 mod edited;
+#[cfg(test)]
+mod paddings;
 #[cfg(test)]
 #[path = "seal/tests.rs"]
 pub(crate) mod tests;

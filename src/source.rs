@@ -245,11 +245,19 @@ impl Source {
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
-    /// reads on and on from a source that is far away is read ahead of.
-    pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) {
+    /// reads on and on from a source that is far away is read ahead of, and from one that is near
+    /// what is not in the page cache is read at once. False when something that was to be had for
+    /// it by now could not be read.
+    pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) -> bool {
         if let Some(ahead) = &self.ahead {
-            ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
+            return ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
         }
+        if let Some(mapping) = &self.mapping
+            && around.end - around.start >= AT_ONCE
+        {
+            mapping.want(around, extent.end.min(self.len()));
+        }
+        true
     }
 
     /// Whole pages for a window; `None` when they cannot be had, all of them.
@@ -294,6 +302,11 @@ impl Source {
             self.with_faults(Door::Direct, offset, out)?;
         }
         Ok(done)
+    }
+
+    /// Whether reads past the page cache are known to work: what they say can be believed.
+    pub fn reads_direct(&self) -> bool {
+        self.direct.is_proved()
     }
 
     /// What the tests' faults make of a read that went well.
@@ -485,6 +498,9 @@ impl Source {
         }
     }
 }
+
+/// From so many bytes on, a mapping's pages are asked for together.
+const AT_ONCE: u64 = 64 << 10;
 
 /// Notes kept per source; somebody may chmod it for ever.
 const NOTES: usize = 32;

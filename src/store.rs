@@ -10,24 +10,30 @@
 mod breaker;
 mod chunk;
 mod damage;
+mod error;
+mod grains;
+mod ladder;
 mod plain_crc;
 mod status;
 mod table;
 mod tofu;
 
 pub use crate::seal::{Checksum, Part, hex};
+pub use error::{Corrupt, ReadFailure, StoreError};
 pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
-use crate::seal::{DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal, SealError};
-use crate::source::{Source, SourceError};
+use crate::seal::{DEFAULT_CHUNK, Grid, MAX_CHUNK, Piece, Seal};
+use crate::source::Source;
 use crate::trust::{Anchor, Known, Told, agreement};
 use breaker::Breakers;
 use damage::Damage;
+use grains::Grains;
+use ladder::Climbing;
 use status::{Counters, count};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,117 +93,6 @@ pub struct StoreOptions {
     pub seal_given_on_command_line: bool,
 }
 
-/// Bytes that are not the promised ones.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{file}: {what} chunk {chunk}: {len} bytes at {offset}: expected CRC32 {expected}, found {found}"
-)]
-pub struct Corrupt {
-    /// The source file.
-    pub file: String,
-    /// The tensor with its name, or "header", "padding", "trailing".
-    pub what: String,
-    /// Number of the chunk in it.
-    pub chunk: u64,
-    /// First byte of the chunk in the file.
-    pub offset: u64,
-    /// Number of bytes of the chunk.
-    pub len: u64,
-    /// The promised sum, or "unknown".
-    pub expected: String,
-    /// The sum of what is there, or "unreadable: ...".
-    pub found: String,
-}
-
-/// Why bytes cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// They are not the promised ones.
-    #[error(transparent)]
-    Corrupt(Box<Corrupt>),
-    /// The file is no longer the one that was opened.
-    #[error(transparent)]
-    Stale(SourceError),
-    /// The system could not read them.
-    #[error(transparent)]
-    Io(SourceError),
-    /// The seal could not be read any more.
-    #[error(transparent)]
-    Seal(SealError),
-    /// Something that is decoded on demand could not be read.
-    #[error("{0}")]
-    Document(#[source] io::Error),
-    /// The caller asked for what is not in the file: a fault of this program.
-    #[error("{len} bytes at {offset} of file {shard} are outside of it")]
-    Outside {
-        /// Number of the file.
-        shard: u32,
-        /// First byte asked for.
-        offset: u64,
-        /// Number of bytes asked for.
-        len: u64,
-    },
-}
-
-impl From<SourceError> for StoreError {
-    fn from(error: SourceError) -> StoreError {
-        StoreError::from_source(error)
-    }
-}
-
-impl From<io::Error> for StoreError {
-    fn from(error: io::Error) -> StoreError {
-        StoreError::Document(error)
-    }
-}
-
-impl StoreError {
-    /// Whether the reason is that the file is no longer the one that was opened.
-    pub fn is_stale(&self) -> bool {
-        match self {
-            StoreError::Stale(_) => true,
-            StoreError::Document(error) => {
-                let mut cause: Option<&(dyn std::error::Error + 'static)> =
-                    error.get_ref().map(|e| e as _);
-                while let Some(error) = cause {
-                    if let Some(error) = error.downcast_ref::<StoreError>() {
-                        return error.is_stale();
-                    }
-                    if let Some(failure) = error.downcast_ref::<ReadFailure>() {
-                        return failure.error.is_stale();
-                    }
-                    cause = match error.downcast_ref::<io::Error>() {
-                        // An io::Error's source is its cause's source: look at the cause itself.
-                        Some(io) => io.get_ref().map(|e| e as _),
-                        None => error.source(),
-                    };
-                }
-                false
-            }
-            _ => false,
-        }
-    }
-
-    /// Tells a changed file from one that cannot be read.
-    fn from_source(error: SourceError) -> StoreError {
-        match error {
-            SourceError::Changed { .. } => StoreError::Stale(error),
-            _ => StoreError::Io(error),
-        }
-    }
-}
-
-/// A read that did not give all it should.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct ReadFailure {
-    /// So many bytes at the front of the buffer are good all the same.
-    pub good: usize,
-    /// What is wrong with the next.
-    #[source]
-    pub error: StoreError,
-}
-
 /// What bytes are compared with.
 #[derive(Debug)]
 enum Basis {
@@ -208,8 +103,16 @@ enum Basis {
 }
 
 /// The open files of a model, checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
+    shared: Arc<Shared>,
+    /// Whether nobody waits for what is read: [`Store::unasked`].
+    unasked: bool,
+}
+
+/// What all handles of a store have in common.
+#[derive(Debug)]
+pub struct Shared {
     model: Arc<Model>,
     sources: Vec<Source>,
     basis: Basis,
@@ -219,12 +122,15 @@ pub struct Store {
     counters: Counters,
     damage: Damage,
     breakers: Breakers,
+    climbing: Climbing,
     /// What the breakers' clock counts from.
     started: Instant,
     /// Before each further look at a bad chunk.
     waits: &'static [Duration],
     /// Sums seen without a seal.
     observed: Option<Observed>,
+    /// What small reads are held to.
+    grains: Grains,
     /// `verify=once`: chunks that were good in this mount.
     once: Option<Bits>,
     /// Tensors of which something was compared with a promise and kept it.
@@ -233,6 +139,14 @@ pub struct Store {
     unchecked: Bits,
     any_checked: AtomicBool,
     any_unchecked: AtomicBool,
+}
+
+impl Deref for Store {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Basis {
@@ -263,13 +177,15 @@ impl Store {
             None => Basis::Seen(Grid::new(&model, unsealed_chunk(&model))),
         };
         let (chunks, tensors) = (basis.grid().chunks(), model.tensors.len() as u64);
-        Store {
+        let shared = Shared {
             counters: Counters::default(),
             damage: Damage::new(chunks),
             breakers: Breakers::default(),
+            climbing: Climbing::default(),
             started: Instant::now(),
-            waits: chunk::WAITS,
+            waits: ladder::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
+            grains: Grains::default(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             checked: Bits::new(tensors),
             unchecked: Bits::new(tensors),
@@ -280,7 +196,21 @@ impl Store {
             basis,
             options,
             anchors: Vec::new(),
-        }
+        };
+        Store { shared: Arc::new(shared), unasked: false }
+    }
+
+    /// The same store, for bytes that somebody is likely to ask for soon. What cannot be had at
+    /// the first look is no damage yet: it is not looked at again, told or remembered, and who
+    /// asks for it finds out. Nor is it counted before it is served: [`Store::count_served`].
+    pub fn unasked(&self) -> Store {
+        Store { shared: Arc::clone(&self.shared), unasked: true }
+    }
+
+    /// Counts a read that was answered with `len` bytes from [`Store::unasked`].
+    pub fn count_served(&self, len: u64) {
+        count(&self.counters.reads, 1);
+        count(&self.counters.bytes_served, len);
     }
 
     /// Compares what was sealed with `anchors`, and keeps what came of it. Whether one that
@@ -288,7 +218,10 @@ impl Store {
     pub fn with_anchors(mut self, anchors: &[Anchor]) -> Store {
         let known = self.seal().map(|seal| seal as &dyn Known);
         let told = |anchor| Told::new(anchor, known.and_then(|known| agreement(anchor, known)));
-        self.anchors = anchors.iter().map(told).collect();
+        let anchors = anchors.iter().map(told).collect();
+        let shared =
+            Arc::get_mut(&mut self.shared).expect("a store is put together before it is shared");
+        shared.anchors = anchors;
         self
     }
 
@@ -398,7 +331,9 @@ impl Store {
     /// Fills `out` with the bytes from `from` on of `extent`, which may cross tensors.
     /// On failure tells how many leading bytes of `out` are good.
     pub fn read(&self, extent: Extent, from: u64, out: &mut [u8]) -> Result<(), ReadFailure> {
-        count(&self.counters.reads, 1);
+        if !self.unasked {
+            count(&self.counters.reads, 1);
+        }
         let fail = |good, error| Err(ReadFailure { good, error });
         let shard = extent.shard;
         let outside = || StoreError::Outside {
@@ -439,10 +374,30 @@ impl Store {
         }
         match result {
             Ok(()) => {
-                count(&self.counters.bytes_served, out.len() as u64);
+                if !self.unasked {
+                    count(&self.counters.bytes_served, out.len() as u64);
+                }
                 Ok(())
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether reads of a source file need no (more) check: `verify=off`, or `verify=once` when
+    /// all of it was good.
+    pub fn is_settled(&self, shard: u32) -> bool {
+        let all_good = |once: &Bits| {
+            let mut pieces = self.grid().pieces_from(shard, 0);
+            pieces.all(|piece| {
+                let mut chunks =
+                    piece.first_chunk..piece.first_chunk + self.grid().chunks_of(&piece);
+                chunks.all(|chunk| once.get(chunk))
+            })
+        };
+        match self.options.verify {
+            Verify::Always => false,
+            Verify::Once => self.once.as_ref().is_some_and(all_good),
+            Verify::Off => true,
         }
     }
 

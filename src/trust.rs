@@ -19,12 +19,14 @@ mod repair;
 mod report;
 mod small;
 mod store_name;
+mod undecided;
 mod xxh64;
 
 pub use compare::{CompareReport, Mismatch, UNREADABLE, compare, work};
 pub use find::{find, unopened};
 pub use list::{List, ListError};
 pub use repair::{Repair, http_ranges, repair};
+pub use undecided::{undecided, undecided_by_sealing};
 
 use crate::bytes::hex::{crc_hex, hex};
 use crate::model::Model;
@@ -312,6 +314,18 @@ pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction>
                     return about(subject, "SHA-256", [hex(&x), hex(&y)]);
                 }
             }
+            let mut parts = b.claim.ranges.iter().peekable();
+            for x in &a.claim.ranges {
+                let place = (x.from, x.to);
+                while parts.next_if(|y| (y.from, y.to) < place).is_some() {}
+                if let Some(y) = parts.next_if(|y| (y.from, y.to) == place)
+                    && x.sha256 != y.sha256
+                {
+                    let subject =
+                        format!("{}, bytes {} to {}", file_of(model, a.shard), x.from, x.to);
+                    return about(subject, "SHA-256", [hex(&x.sha256), hex(&y.sha256)]);
+                }
+            }
             let mut others = b.claim.tensors.iter().peekable();
             for (index, x) in &a.claim.tensors {
                 while others.next_if(|(other, _)| other < index).is_some() {}
@@ -402,7 +416,8 @@ pub fn joined(anchors: &[Anchor], files: usize) -> Vec<Claim> {
         all.tensors.extend(&claim.tensors);
     }
     for claim in &mut claims {
-        claim.ranges.sort_unstable_by_key(|range| (range.from, range.to));
+        claim.ranges.sort_unstable_by_key(|range| (range.from, range.to, range.sha256));
+        claim.ranges.dedup();
         claim.tensors.sort_by_key(|(index, sum)| (*index, sum.rank()));
         claim.tensors.dedup_by_key(|(index, _)| *index);
     }

@@ -23,8 +23,9 @@ pub fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     }
     let mut bytes = [0; N];
     let mut bad = 0;
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
+    // Without branches and tables, so that many are done at once.
+    for (byte, [high, low]) in bytes.iter_mut().zip(text.as_chunks::<2>().0) {
+        let (high, low) = (worth(*high), worth(*low));
         bad |= high | low;
         *byte = high << 4 | low & 15;
     }
@@ -34,16 +35,17 @@ pub fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// What each character is worth; more than 15 for what is no digit.
-static VALUES: [u8; 256] = {
-    let mut values = [0xFF; 256];
-    let mut value = 0;
-    while value < 16 {
-        values[b"0123456789abcdef"[value as usize] as usize] = value;
-        value += 1;
+/// What a character is worth; more than 15 for what is no digit.
+const fn worth(character: u8) -> u8 {
+    let (number, letter) = (character.wrapping_sub(b'0'), character.wrapping_sub(b'a'));
+    if number < 10 {
+        number
+    } else if letter < 6 {
+        letter.wrapping_add(10)
+    } else {
+        0xFF
     }
-    values
-};
+}
 
 /// Any bytes as hexadecimal digits, of any even number.
 pub fn bytes_from_hex(text: &[u8]) -> Option<Vec<u8>> {
@@ -64,6 +66,15 @@ mod tests {
         assert_eq!(from_hex(b"0aff00"), Some([0x0a, 0xff, 0]));
         assert_eq!(bytes_from_hex(b"0aff"), Some(vec![0x0a, 0xff]));
         assert_eq!(crc_hex(0xab), "000000ab");
+    }
+
+    #[test]
+    fn every_character_is_a_digit_or_none() {
+        for character in 0..=255u8 {
+            let digit = b"0123456789abcdef".iter().position(|&digit| digit == character);
+            assert_eq!(from_hex([b'0', character].as_slice()), digit.map(|d| [d as u8]));
+            assert_eq!(from_hex([character, b'0'].as_slice()), digit.map(|d| [16 * d as u8]));
+        }
     }
 
     #[test]

@@ -335,8 +335,12 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
             return Failure::with(Exit::Seal, text);
         }
         SealError::NotASeal { file, what } => {
+            let instead = match cure {
+                Cure::OtherOrNone => "name another seal",
+                _ => "remove it",
+            };
             let text = format!(
-                "{file}: not a weightfs seal: {what}\nremove it, or mount without it: -o seal=none"
+                "{file}: not a weightfs seal: {what}\n{instead}, or mount without it: -o seal=none"
             );
             return Failure::with(Exit::Seal, text);
         }

@@ -56,14 +56,17 @@ impl Keeper {
     fn order(&self, order: Order, mount: &Unmounter) -> io::Result<bool> {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = Message { order, device: mount.device(), point: mount.mountpoint().into() };
-        socket.write_all(&order.bytes())?;
+        let killed = || io::Error::other("the process that unmounts was killed");
         let mut answer = Vec::new();
+        if let Err(error) = socket.write_all(&order.bytes()) {
+            return Err(if error.kind() == io::ErrorKind::BrokenPipe { killed() } else { error });
+        }
         BufReader::new(&*socket).read_until(0, &mut answer)?;
         match answer.strip_suffix(b"\0") {
             Some(b"done") => Ok(false),
             Some(b"lazy") => Ok(true),
             Some(why) => Err(io::Error::other(String::from_utf8_lossy(why).into_owned())),
-            None => Err(io::Error::other("the process that unmounts was killed")),
+            None => Err(killed()),
         }
     }
 }

@@ -100,16 +100,17 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     table.row(["log".into(), word("log")]);
     table.write(out, 2)?;
     write_notes(status, out)?;
-    write_bad(status, out)
+    write_bad(status, out)?;
+    write_breakers(status, out)
 }
 
-/// What happened to the sources: why one is stale, and what was harmless.
+/// What happened to the sources and the seal: why one is stale, and what was harmless.
 fn write_notes(status: &Json, out: &mut Out) -> io::Result<()> {
     let notes = status["notes"].as_array().map_or(&[][..], Vec::as_slice);
     if notes.is_empty() {
         return Ok(());
     }
-    let heading = out.ink(Ink::Warn, "the source files since the mount").into_owned();
+    let heading = out.ink(Ink::Warn, "the files since the mount").into_owned();
     writeln!(out, "\n{heading}")?;
     for note in notes.iter().filter_map(Json::as_str) {
         writeln!(out, "  {}", Safe(note.as_bytes()))?;
@@ -139,6 +140,24 @@ fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
                 other => other.to_string(),
             });
         table.row([tensor, number, offset, expected, found]);
+    }
+    table.write(out, 2)
+}
+
+/// The tensors of which chunks that failed are not looked at, and until when.
+fn write_breakers(status: &Json, out: &mut Out) -> io::Result<()> {
+    let breakers = status["breakers"].as_array().map_or(&[][..], Vec::as_slice);
+    if breakers.is_empty() {
+        return Ok(());
+    }
+    let heading = out.ink(Ink::Bad, "breakers").into_owned();
+    writeln!(out, "\n{heading}")?;
+    let mut table =
+        Table::new([("TENSOR", Align::Left), ("STATE", Align::Left), ("UNTIL", Align::Left)]);
+    for breaker in breakers {
+        let state = Safe(breaker["state"].as_str().unwrap_or("unknown").as_bytes()).to_string();
+        let until = breaker["until"].as_i64().and_then(clock::local);
+        table.row([tensor_or_part(breaker), state, until.unwrap_or_default()]);
     }
     table.write(out, 2)
 }

@@ -92,6 +92,7 @@ pub fn parse(file: &dyn ReadAt, limits: &Limits) -> Result<SafetensorsFile, Safe
     // It may be large, and nothing refers to it any more.
     drop(header);
     let (metadata, mut tensors) = (read.metadata, read.tensors);
+    tensors.shrink_to_fit();
     no_name_twice(&tensors, &metadata)?;
     placement::place(&mut tensors, data_start, len)?;
     let mut warnings = Vec::new();

@@ -6,21 +6,25 @@ use std::hash::BuildHasher;
 /// Positions of two equal names, as (first, second) with the smallest second; `None` when
 /// all `count` names are different. `name(i)` gives the `i`th.
 ///
-/// Takes n log n time and 16 bytes a name. The hash is keyed at random, so no file can make
+/// Takes n log n time and 8 bytes a name. The hash is keyed at random, so no file can make
 /// its names meet.
 pub fn duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a [u8]) -> Option<(usize, usize)> {
     let state = RandomState::new();
-    let mut hashes: Vec<(u64, usize)> = (0..count).map(|i| (state.hash_one(name(i)), i)).collect();
-    hashes.sort_unstable();
+    // Half a hash over a position: half the bytes to sort, and what half a hash leaves together
+    // is compared anyway.
+    let slot = |i: u32| state.hash_one(name(i as usize)) & !LOWER | u64::from(i);
+    let count = u32::try_from(count).expect("limits on names are far below");
+    let mut slots: Vec<u64> = (0..count).map(slot).collect();
+    slots.sort_unstable();
+    let position = |slot: u64| (slot & LOWER) as usize;
     let mut found: Option<(usize, usize)> = None;
-    for run in hashes.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
+    for run in slots.chunk_by(|a, b| a & !LOWER == b & !LOWER).filter(|run| run.len() > 1) {
         // Positions rise within a run, so the first later one that equals an earlier one is
-        // the smallest second of that pair. Names that differ here share 64 bits by chance;
-        // a run of equal ones ends at its second member.
-        let pair = run.iter().enumerate().find_map(|(at, &(_, second))| {
-            let earlier = run.iter().take(at);
-            let first = earlier.map(|&(_, i)| i).find(|&i| name(i) == name(second))?;
-            Some((first, second))
+        // the smallest second of that pair. A run of equal names ends at its second member.
+        let pair = run.iter().enumerate().find_map(|(at, &second)| {
+            let second = position(second);
+            let mut earlier = run.iter().take(at).map(|&slot| position(slot));
+            Some((earlier.find(|&i| name(i) == name(second))?, second))
         });
         if let Some(pair) = pair
             && found.is_none_or(|(_, second)| pair.1 < second)
@@ -30,6 +34,9 @@ pub fn duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a [u8]) -> Option<(
     }
     found
 }
+
+/// The half of a slot that is a position.
+const LOWER: u64 = u32::MAX as u64;
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]

@@ -124,7 +124,7 @@ impl WeightFs {
         let uptime = self.started.monotonic.elapsed().as_secs();
         let mut text = String::new();
         let open = status.breakers.len() as u64;
-        let rows: [(&str, &str, &str, u64); 10] = [
+        let rows: [(&str, &str, &str, u64); 11] = [
             ("uptime_seconds", "gauge", "Seconds since the mount.", uptime),
             ("reads_total", "counter", "Reads served or failed.", status.reads),
             ("bytes_served_total", "counter", "Bytes served.", status.bytes_served),
@@ -139,6 +139,12 @@ impl WeightFs {
             ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
             ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
             ("breakers_open", "gauge", "Tensors whose breaker is not closed.", open),
+            (
+                "sources_changed",
+                "gauge",
+                "Source files that were truncated or modified in place.",
+                status.source_changed,
+            ),
             (
                 "resident_bytes",
                 "gauge",

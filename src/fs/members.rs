@@ -3,10 +3,12 @@
 use super::Parts;
 use crate::content::Body;
 use crate::dtype::{DType, Kind};
-use crate::model::Format;
+use crate::model::{Format, elements};
 use crate::naming::Mounted;
 use crate::quant::Target;
-use crate::view::whole::{MAX_HEADER, Member, Members as Selection, Whole, has_dtype};
+use crate::view::whole::{
+    MAX_HEADER, Member, Members as Selection, digits, entry_len, has_dtype, header_len,
+};
 use crate::view::{self, Repr, Stored};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -100,27 +102,37 @@ impl Selection for Members {
     }
 }
 
+/// Digits that a shape may gain when what is packed into it is unpacked.
+const UNPACKED: u64 = 4;
+
 /// Why there is no `model.safetensors`, and which tensors it lacks; both are warnings.
 pub(super) fn obstacles(parts: &Arc<Parts>) -> (bool, Vec<String>) {
-    let Parts { model, catalog, store, .. } = &**parts;
+    let Parts { model, catalog, .. } = &**parts;
     let mut left_out = 0;
-    // Upper bound of the header: escapes, and twenty digits for each number.
-    let mut bound = 64u64;
+    // Upper bound of the header, whatever type each tensor is shown in: near enough that only
+    // a header of nearly that length has to be planned to know.
+    let (mut text, mut data) = (128u64, 0u64);
     for i in 0..catalog.len(model) {
         let tensor = catalog.get(model, i);
-        let unfit = match std::str::from_utf8(tensor.name) {
-            Err(_) => Some("is not UTF-8"),
-            Ok("__metadata__") => Some("is the name of the header's own entry"),
-            Ok(_) => None,
+        let name = match std::str::from_utf8(tensor.name) {
+            Err(_) => Err("is not UTF-8"),
+            Ok("__metadata__") => Err("is the name of the header's own entry"),
+            Ok(name) => Ok(name),
         };
-        if let Some(why) = unfit {
-            let name = tensor.name.escape_ascii();
-            return (
-                false,
-                vec![format!("there is no model.safetensors: the tensor name \"{name}\" {why}")],
-            );
-        }
-        bound += 6 * tensor.name.len() as u64 + 21 * tensor.shape.len() as u64 + 120;
+        let name = match name {
+            Ok(name) => name,
+            Err(why) => {
+                let name = tensor.name.escape_ascii();
+                let what = format!("the tensor name \"{name}\" {why}");
+                return (false, vec![format!("there is no model.safetensors: {what}")]);
+            }
+        };
+        let dtype = match tensor.dtype.name().len() {
+            0..4 => DType::BF16,
+            _ => tensor.dtype,
+        };
+        text += entry_len(name, dtype, tensor.shape) + UNPACKED;
+        data = data.saturating_add(tensor.nbytes.max(elements(tensor.shape).saturating_mul(64)));
         if tensor.dtype.kind() == Kind::Quantised
             && view::stored_form(tensor.dtype, model.byte_order) == Stored::Undefined
         {
@@ -133,11 +145,11 @@ pub(super) fn obstacles(parts: &Arc<Parts>) -> (bool, Vec<String>) {
             "model.safetensors lacks {left_out} quantised tensors whose big-endian layout nobody defines"
         ));
     }
-    if bound > MAX_HEADER {
+    let offsets = 2 * digits(data) * catalog.len(model) as u64;
+    if text + offsets > MAX_HEADER {
         let fits = Repr::ALL.into_iter().all(|repr| {
             let members = Arc::new(Members::new(Arc::clone(parts), Choice::One(repr)));
-            Whole::new(members, model, store)
-                .is_ok_and(|whole| whole.header_len() <= MAX_HEADER + 8)
+            header_len(members).is_ok_and(|len| len <= MAX_HEADER)
         });
         if !fits {
             warnings.push("there is no model.safetensors: its header would be too long".into());

@@ -1,6 +1,6 @@
 //! Mounting, waiting and unmounting.
 
-use super::{Activity, Adapter, CacheMode, Owner, Serving, lanes};
+use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes};
 use crate::fs::WeightFs;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use log::{debug, info};
@@ -99,9 +99,12 @@ pub fn mount(
     let threads = options.threads.max(1);
     let (alive, ended) = mpsc::channel();
     let lanes = Arc::new(lanes::Lanes::new(fs.lanes(), threads));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let adapter = Adapter {
         _alive: alive,
         lanes: Arc::clone(&lanes),
+        ahead: ahead::Ahead::new(threads.min(cores)),
+        passthrough: Arc::default(),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },

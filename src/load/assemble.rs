@@ -54,8 +54,10 @@ impl Set {
         warnings.append(&mut self.warnings);
         let metadata = self.merge_metadata(&mut warnings);
 
-        let count = self.files.iter().map(|f| f.tensors.len()).sum();
-        let mut tensors = Vec::with_capacity(count);
+        // The tensors of a model of one file are its list as it is.
+        let more = self.files[1..].iter().map(|f| f.tensors.len()).sum();
+        let mut tensors = std::mem::take(&mut self.files[0].tensors);
+        tensors.reserve_exact(more);
         let mut shards = Vec::with_capacity(self.files.len());
         let mut sources = Vec::with_capacity(self.files.len());
         for mut file in self.files {

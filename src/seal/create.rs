@@ -119,6 +119,14 @@ pub(super) fn create_in(
     }
     let times = Times::now(sources);
     let (hash, anchors) = (options.sha256, &options.anchors);
+    if hash {
+        // What the sums below will not tell; there is seldom any.
+        let wait = |_| progress(0);
+        let wrong = trust::undecided_by_sealing(anchors, model, sources, AS_READ, &wait)?;
+        if let Some(wrong) = wrong {
+            return Err(SealError::Contradicted(Box::new(wrong)));
+        }
+    }
     let mut writer = Writer::begin(draft.file(), model, &times, &grid, hash, anchors)
         .map_err(|e| fail("write", e))?;
     let maker = Maker::new(model, sources, &grid, hash, anchors);

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) shape: Vec<u64>,
     pub(super) offset: Option<u64>,
     pub(super) nbytes: Option<u64>,
+    /// Paddings that are zeros and not listed one by one.
+    pub(super) zeros: Option<u64>,
     pub(super) size: Option<u64>,
     pub(super) format: Vec<u8>,
     pub(super) format_version: Option<u64>,
@@ -53,6 +55,7 @@ impl Entry {
         self.format.clear();
         (self.format_version, self.data_start, self.tensor_infos) = (None, None, None);
         (self.name_hex, self.source, self.offset, self.nbytes) = (None, None, None, None);
+        self.zeros = None;
         self.arrays = None;
         (self.size, self.crc32, self.sha256) = (None, None, None);
         (self.table, self.folded) = (None, None);
@@ -91,6 +94,7 @@ impl Entry {
                 b"offset" => self.offset = Some(lexer.unsigned()?),
                 b"nbytes" => self.nbytes = Some(lexer.unsigned()?),
                 b"size" => self.size = Some(lexer.unsigned()?),
+                b"zeros" => self.zeros = Some(lexer.unsigned()?),
                 b"shape" => {
                     self.shape.clear();
                     lexer.array(|lexer| {
@@ -153,128 +157,5 @@ impl Entry {
             bad = Some("a \"name\" that is not what its \"name_hex\" says");
         }
         Ok(bad)
-    }
-
-    /// Takes an entry that is written exactly as this program writes it, with `head` (see
-    /// [`super::write::tensor_head`]) and a table of `table` characters; then it says of the
-    /// layout what `head` says, and only the sums are kept here. False, with nothing taken,
-    /// where it is not so: then [`Entry::read`] has to read it. Saves most of the time that a
-    /// seal of very many tensors takes.
-    pub(super) fn read_as_written(
-        &mut self,
-        lexer: &mut Lexer<'_>,
-        head: &[u8],
-        hashed: bool,
-        table: u64,
-        shifts: &Shifts,
-    ) -> bool {
-        let offset = lexer.offset();
-        let fixed = head.len() + if hashed { SUMS.len() } else { SUM.len() };
-        let Some((text, table)) = usize::try_from(table)
-            .ok()
-            .and_then(|table| lexer.at_hand(fixed + table + 2))
-            .and_then(|text| text.strip_prefix(head))
-            .map(|text| text.split_at(fixed - head.len()))
-        else {
-            return false;
-        };
-        let mut blanks = if hashed { SUMS } else { SUM }.iter().zip(text);
-        if !blanks.all(|(blank, byte)| blank == byte || *blank == b'.') {
-            return false;
-        }
-        let Some(table) = table.strip_suffix(b"\"}") else {
-            return false;
-        };
-        let Some(crc32) = text.get(10..18).and_then(from_hex::<4>) else {
-            return false;
-        };
-        let sha256 = text.get(30..94).filter(|_| hashed).and_then(from_hex::<32>);
-        if hashed && sha256.is_none() {
-            return false;
-        }
-        self.clear();
-        let mut fold = Fold::new(Some(shifts));
-        fold.take(table);
-        self.folded = fold.finish();
-        self.table = Some(Place { offset: offset + fixed as u64, len: table.len() as u64 });
-        (self.crc32, self.sha256) = (Some(u32::from_be_bytes(crc32)), sha256);
-        let len = fixed + table.len() + 2;
-        lexer.take_at_hand(len);
-        true
-    }
-}
-
-/// What stands between layout and table; a dot is any digit.
-const SUM: &[u8] = b",\"crc32\":\"........\",\"crcs\":\"";
-/// The same with SHA-256.
-const SUMS: &[u8] = b",\"crc32\":\"........\",\"sha256\":\"................................................................\",\"crcs\":\"";
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::super::table_len;
-    use super::*;
-
-    const HEAD: &[u8] = b"{\"name\":\"a\",\"nbytes\":5000";
-
-    fn text(hashed: bool) -> Vec<u8> {
-        let sha = format!(",\"sha256\":\"{}\"", "0f".repeat(32));
-        let sha = if hashed { &*sha } else { "" };
-        let rest = format!(",\"crc32\":\"0000000a\"{sha},\"crcs\":\"AQAAAAIAAAA=\"}}");
-        [HEAD, rest.as_bytes()].concat()
-    }
-
-    /// How much was taken and what it said.
-    #[allow(clippy::ptr_arg, reason = "a vector can be read from, a slice cannot")]
-    fn taken(text: &Vec<u8>, hashed: bool) -> (u64, Entry) {
-        let mut lexer = Lexer::new(text);
-        // The buffer is filled by a look.
-        lexer.token("a value").unwrap();
-        let (mut entry, shifts) = (Entry::default(), Shifts::new(4096));
-        let good = entry.read_as_written(&mut lexer, HEAD, hashed, table_len(2), &shifts);
-        assert_eq!(good, lexer.offset() > 0);
-        (lexer.offset(), entry)
-    }
-
-    #[test]
-    fn an_entry_as_written_says_what_reading_it_says() {
-        for hashed in [false, true] {
-            let text = text(hashed);
-            let (end, entry) = taken(&text, hashed);
-            assert_eq!(end, text.len() as u64);
-            let (mut read, shifts) = (Entry::default(), Shifts::new(4096));
-            read.read(&mut Lexer::new(&text), 99, Some(&shifts), &mut Vec::new()).unwrap();
-            assert_eq!(entry.crc32, Some(10));
-            assert_eq!((entry.crc32, entry.sha256), (read.crc32, read.sha256));
-            assert_eq!((entry.table, entry.folded), (read.table, read.folded));
-            assert_eq!(entry.sha256.is_some(), hashed);
-            assert!(entry.folded.is_some());
-        }
-    }
-
-    #[test]
-    fn anything_else_is_left_to_be_read() {
-        for hashed in [false, true] {
-            let good = text(hashed);
-            assert_eq!(taken(&good, !hashed).0, 0);
-            let table = good.len() - 14..good.len() - 2;
-            for at in (0..good.len()).filter(|at| !table.contains(at)) {
-                let mut bad = good.clone();
-                bad[at] = b'~';
-                assert_eq!(taken(&bad, hashed).0, 0, "byte {at}");
-            }
-            for cut in 0..good.len() - 1 {
-                let cut = good[..cut.max(1)].to_vec();
-                assert_eq!(taken(&cut, hashed).0, 0);
-            }
-        }
-    }
-
-    #[test]
-    fn a_table_that_is_none_is_no_sum() {
-        let mut bad = text(true);
-        let at = bad.len() - 9;
-        bad[at] = b'"';
-        assert_eq!(taken(&bad, true).1.folded, None);
     }
 }

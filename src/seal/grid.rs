@@ -101,7 +101,8 @@ impl Grid {
             order.sort_by_key(place);
         }
         let mut grid = Grid { chunk, entries: Vec::new(), shards: Vec::new(), chunks: 0 };
-        grid.entries.reserve_exact(order.len() + 3 * model.shards.len());
+        // A padding behind each tensor is the most there can be.
+        grid.entries.reserve_exact(2 * order.len() + 3 * model.shards.len());
         let mut order = order.into_iter().peekable();
         for (number, shard) in model.shards.iter().enumerate() {
             grid.shards.push(grid.entries.len());

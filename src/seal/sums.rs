@@ -39,6 +39,19 @@ pub(super) fn crc_of(
     Ok(crc.finalize())
 }
 
+/// CRC32 of so many zeros.
+pub(super) fn crc_of_zeros(len: u64) -> u32 {
+    const BLOCK: &[u8] = &[0; 4096];
+    let mut crc = Hasher::new();
+    let mut left = len;
+    while left > 0 {
+        let take = left.min(BLOCK.len() as u64);
+        crc.update(&BLOCK[..take as usize]);
+        left -= take;
+    }
+    crc.finalize()
+}
+
 /// The checksums of a piece.
 pub(super) struct Sums {
     /// One per chunk.
@@ -121,6 +134,13 @@ pub(super) fn sha256_of(
 mod tests {
     use super::*;
     use crate::seal::grid::tests::model;
+
+    #[test]
+    fn zeros_of_any_number() {
+        for len in [0, 1, 31, 4095, 4096, 4097, 100_000] {
+            assert_eq!(crc_of_zeros(len), crc32fast::hash(&vec![0; len as usize]), "{len}");
+        }
+    }
 
     #[test]
     fn the_parts_give_the_whole() {

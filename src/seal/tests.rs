@@ -542,3 +542,27 @@ fn a_chunk_size_that_cannot_be_is_refused() {
 fn what_is_kept_per_tensor_is_small() {
     assert_eq!(size_of::<Promise>(), 36);
 }
+
+/// A signature of parts says nothing that a seal holds, and yet its word counts.
+#[test]
+fn nothing_is_sealed_that_an_anchor_of_another_kind_denies() {
+    let case = Case::new();
+    let of = |sha256| crate::trust::Anchor {
+        kind: crate::trust::Kind::ModelSigning,
+        shard: 1,
+        origin: "/x/model.sig".into(),
+        repo: None,
+        commit: None,
+        claim: crate::trust::Claim {
+            ranges: vec![crate::trust::Range { from: 10, to: 20_000, sha256 }],
+            ..Default::default()
+        },
+    };
+    let seal =
+        |sha256| case.seal_with(&SealOptions { anchors: vec![of(sha256)], ..Default::default() });
+    let error = seal([7; 32]).unwrap_err();
+    assert!(matches!(error, SealError::Contradicted(_)), "{error}");
+    assert!(error.to_string().contains("file1, bytes 10 to 20000"), "{error}");
+    assert!(!exists(&beside(&case.path(0))));
+    seal(Sha256::digest(&case.bytes[1][10..20_000]).into()).unwrap();
+}

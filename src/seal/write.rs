@@ -5,9 +5,9 @@
 //! in the file.
 
 use super::VERSION;
-use super::grid::{Grid, Piece};
+use super::grid::{Grid, Part, Piece};
 use super::hex::{crc_hex, hex};
-use super::sums::Sums;
+use super::sums::{Sums, crc_of_zeros};
 use crate::model::{Array, Model, Tensor, Value, ValueType};
 use crate::source::{Source, timestamp};
 use crate::trust::{Anchor, Sum};
@@ -34,7 +34,23 @@ pub(super) struct Writer<'a> {
     file_sums: Vec<u64>,
     /// Whether a list has an element already.
     began: bool,
+    grid: &'a Grid,
+    /// Of each file, whether its paddings are too many to be listed one by one.
+    terse: Vec<bool>,
+    zeros: Zeros,
 }
+
+/// Paddings of one file, all of zeros, that are not listed one by one.
+#[derive(Clone, Copy, Default)]
+struct Zeros {
+    shard: u32,
+    count: u64,
+    bytes: u64,
+}
+
+/// From so many paddings on those of a file that are zeros, as they should be, are told together:
+/// a padding after each of very many tensors would make half of the seal.
+const MANY_PADDINGS: u64 = 1024;
 
 /// What a seal says about the time of sealing, in its words.
 pub(super) struct Times {
@@ -57,13 +73,27 @@ impl<'a> Writer<'a> {
         file: &'a File,
         model: &Model,
         times: &Times,
-        grid: &Grid,
+        grid: &'a Grid,
         with_sha: bool,
         anchors: &[Anchor],
     ) -> io::Result<Writer<'a>> {
         let out = BufWriter::with_capacity(1 << 18, file);
-        let mut w =
-            Writer { file, out, at: 0, body_sum: 0, body: 0, file_sums: Vec::new(), began: false };
+        let mut paddings = vec![0; model.shards.len()];
+        for piece in grid.pieces().filter(|piece| piece.part == Part::Padding) {
+            paddings[piece.shard as usize] += 1;
+        }
+        let mut w = Writer {
+            file,
+            out,
+            at: 0,
+            body_sum: 0,
+            body: 0,
+            file_sums: Vec::new(),
+            began: false,
+            grid,
+            terse: paddings.into_iter().map(|count| count >= MANY_PADDINGS).collect(),
+            zeros: Zeros::default(),
+        };
         w.text(&format!("{{\"weightfs_manifest\":{VERSION},\"body_sha256\":\""))?;
         w.body_sum = w.at;
         w.text(BLANK)?;
@@ -113,8 +143,17 @@ impl<'a> Writer<'a> {
         Ok(w)
     }
 
-    /// One region.
+    /// One region, in the order of the pieces.
     pub(super) fn region(&mut self, piece: &Piece, sums: &Sums) -> io::Result<()> {
+        if self.zeros.shard != piece.shard {
+            self.zeros_done()?;
+        }
+        if piece.part == Part::Padding && self.terse[piece.shard as usize] && self.zero(piece, sums)
+        {
+            let Zeros { count, bytes, .. } = self.zeros;
+            self.zeros = Zeros { shard: piece.shard, count: count + 1, bytes: bytes + piece.len };
+            return Ok(());
+        }
         self.element()?;
         let mut head = Vec::new();
         region_head(piece, &mut head);
@@ -122,8 +161,27 @@ impl<'a> Writer<'a> {
         self.sums(sums)
     }
 
+    /// Whether a piece has the sums of zeros, which is all that can be told from a part.
+    fn zero(&self, piece: &Piece, sums: &Sums) -> bool {
+        let len = |within| self.grid.chunk_of(piece, within).1;
+        (0..).zip(&sums.chunks).all(|(within, &crc)| crc == crc_of_zeros(len(within)))
+    }
+
+    /// Tells of the paddings of a file that were not listed.
+    fn zeros_done(&mut self) -> io::Result<()> {
+        let Zeros { shard, count, bytes } = std::mem::take(&mut self.zeros);
+        if count == 0 {
+            return Ok(());
+        }
+        self.element()?;
+        self.text(&format!(
+            "{{\"source\":{shard},\"kind\":\"padding\",\"zeros\":{count},\"nbytes\":{bytes}}}"
+        ))
+    }
+
     /// Ends the list of regions and begins that of tensors.
     pub(super) fn regions_done(&mut self) -> io::Result<()> {
+        self.zeros_done()?;
         self.list("tensors")
     }
 
@@ -232,16 +290,28 @@ fn number(before: &[u8], mut value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(before);
     let mut digits = [0; 20];
     let mut at = digits.len();
-    loop {
+    while value >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&PAIRS[(value % 100) as usize]);
+        value /= 100;
+    }
+    if value > 0 || at == digits.len() {
         at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
+        digits[at] = b'0' + value as u8;
     }
     out.extend_from_slice(&digits[at..]);
 }
+
+/// The digits of the numbers below a hundred.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    pairs
+};
 
 /// Arrays of fewer bytes are walked over as fast as they are looked up.
 const LEAST_ARRAY: u64 = 4096;
@@ -356,6 +426,17 @@ mod tests {
                 });
                 assert_eq!(read, want);
             }
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_ever() {
+        let around = |n: u64| [n - 1, n, n + 1];
+        let powers = (1..20).flat_map(|power| around(10u64.pow(power)));
+        for value in (0..1200).chain(powers).chain([u64::MAX]) {
+            let mut text = Vec::new();
+            number(b"x", value, &mut text);
+            assert_eq!(text, format!("x{value}").as_bytes());
         }
     }
 

@@ -163,18 +163,19 @@ pub(super) struct Ahead(Mutex<State>);
 
 impl Ahead {
     /// Somebody asks for `wanted` of an extent, for which `around` has to be read. Fetches what
-    /// is worth it.
+    /// is worth it; whether all of that could be had.
     pub(super) fn announce(
         &self,
         wanted: Range<u64>,
         around: Range<u64>,
         extent: Range<u64>,
         fetch: Fetch<'_>,
-    ) {
-        for window in self.lock().plan(wanted, around, &extent) {
+    ) -> bool {
+        let windows = self.lock().plan(wanted, around, &extent);
+        windows.iter().fold(true, |all, window| {
             let len = (window.range.end - window.range.start) as usize;
-            window.pages.get_or_init(|| fetch(window.range.start, len));
-        }
+            window.pages.get_or_init(|| fetch(window.range.start, len)).is_some() && all
+        })
     }
 
     /// Copies from `offset` on what the windows have; how many bytes.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Offsets, lengths and addresses are multiples of this: the logical block of every
 /// device in use is this or a divisor of it.
@@ -14,13 +15,22 @@ const STEP: usize = 1 << 20;
 
 /// A second, O_DIRECT descriptor of a file, opened at the first need.
 #[derive(Debug, Default)]
-pub(super) struct Direct(OnceLock<Option<File>>);
+pub(super) struct Direct {
+    file: OnceLock<Option<File>>,
+    /// Whether a read succeeded.
+    proved: AtomicBool,
+}
 
 impl Direct {
+    /// Whether a direct read has ever succeeded: one that fails tells something about the file.
+    pub(super) fn is_proved(&self) -> bool {
+        self.proved.load(Ordering::Relaxed)
+    }
+
     /// Fills `out` from `offset` of `file`, from the device. `Ok(false)` when the file
     /// system has no direct reads (or gives fewer bytes than asked for).
     pub(super) fn read_at(&self, file: &File, offset: u64, out: &mut [u8]) -> io::Result<bool> {
-        let Some(direct) = self.0.get_or_init(|| reopen(file)) else {
+        let Some(direct) = self.file.get_or_init(|| reopen(file)) else {
             return Ok(false);
         };
         let mut room = vec![0u8; STEP + 2 * ALIGN];
@@ -47,6 +57,7 @@ impl Direct {
             out[done..done + want].copy_from_slice(&aligned[lead..lead + want]);
             done += want;
         }
+        self.proved.store(true, Ordering::Relaxed);
         Ok(true)
     }
 }
@@ -61,7 +72,7 @@ impl Direct {
         offset: u64,
         pages: &mut [u8],
     ) -> io::Result<Option<usize>> {
-        let Some(direct) = self.0.get_or_init(|| reopen(file)) else {
+        let Some(direct) = self.file.get_or_init(|| reopen(file)) else {
             return Ok(None);
         };
         let mut done = 0;
@@ -77,6 +88,7 @@ impl Direct {
                 break; // the end of the file
             }
         }
+        self.proved.store(true, Ordering::Relaxed);
         Ok(Some(done))
     }
 }

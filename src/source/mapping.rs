@@ -8,6 +8,7 @@ use super::sigbus::Slot;
 use memmap2::{Mmap, MmapOptions};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -69,6 +70,42 @@ impl Mapping {
         unsafe {
             let start = self.map.as_ptr().add(from).cast_mut().cast();
             libc::madvise(start, end - from, libc::MADV_DONTNEED);
+        }
+    }
+}
+
+impl Mapping {
+    /// Has the kernel read these bytes and as many behind them, up to `end`, if it has not yet:
+    /// a fault for each stretch of pages would wait for the disk each time.
+    pub(super) fn want(&self, wanted: Range<u64>, end: u64) {
+        const PAGE: usize = 4096;
+        let ahead = wanted.end.saturating_add(wanted.end - wanted.start).min(end);
+        let (Ok(from), Ok(last), Ok(ahead)) = (
+            usize::try_from(wanted.start),
+            usize::try_from(wanted.end - 1),
+            usize::try_from(ahead),
+        ) else {
+            return;
+        };
+        if last >= self.map.len() || ahead > self.map.len() || self.slot.lost() {
+            return;
+        }
+        let from = from / PAGE * PAGE;
+        let mut there = 0u8;
+        // SAFETY: the page lies inside the mapping, and there is room for the one byte that the
+        // call writes about it.
+        let known = unsafe {
+            let page = self.map.as_ptr().add(last / PAGE * PAGE).cast_mut().cast();
+            libc::mincore(page, PAGE, &mut there)
+        };
+        if known != 0 || there & 1 == 1 {
+            return;
+        }
+        // SAFETY: the range begins on a page and lies inside the mapping; this is advice, which
+        // changes nothing but what the kernel has in its cache.
+        unsafe {
+            let start = self.map.as_ptr().add(from).cast_mut().cast();
+            libc::madvise(start, ahead - from, libc::MADV_WILLNEED);
         }
     }
 }

@@ -10,6 +10,9 @@
 //! open   --cool-down over, one reader probes-----------> half-open
 //! half-open --probe good--> closed;  --probe bad--> open, cool-down doubled
 //! ```
+//!
+//! One that opens again keeps the cool-down that it had come to, unless it was closed for longer
+//! than that: what was good for so long is not what failed then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,6 +69,8 @@ struct Latch {
 struct Breaker {
     state: State,
     cool_down: Duration,
+    /// When it was closed last.
+    closed: Duration,
     /// The last failures of a ladder, at most [`TRIPS`].
     failures: VecDeque<Duration>,
     /// Chunks that failed; one that is not here any more may be probed.
@@ -142,7 +147,9 @@ impl Breakers {
                 breaker.failures.retain(|&at| now.saturating_sub(at) < WINDOW);
                 breaker.failures.push_back(now);
                 if breaker.failures.len() >= TRIPS || breaker.latches.len() >= TRIPS {
-                    breaker.cool_down = COOL_DOWN.max(breaker.cool_down);
+                    let long_good = now.saturating_sub(breaker.closed) > breaker.cool_down;
+                    let before = if long_good { COOL_DOWN } else { breaker.cool_down };
+                    breaker.cool_down = before.max(COOL_DOWN);
                     breaker.state = State::Open { until: now + breaker.cool_down };
                     breaker.failures.clear();
                     self.tripped.fetch_add(1, Ordering::Relaxed);
@@ -167,12 +174,13 @@ impl Breakers {
     }
 
     /// A chunk that was bad is good.
-    pub(super) fn healed(&self, piece: u64, chunk: u64) {
+    pub(super) fn healed(&self, piece: u64, chunk: u64, now: Duration) {
         let mut all = self.lock();
         let Some(breaker) = all.get_mut(&piece) else { return };
         breaker.latches.remove(&chunk);
         if breaker.state == State::HalfOpen {
             breaker.state = State::Closed;
+            breaker.closed = now;
             breaker.failures.clear();
             // The others may be good again too: the next reader of each finds out.
             breaker.latches.clear();
@@ -228,6 +236,9 @@ impl Breaker {
 }
 
 #[cfg(test)]
+mod reference;
+
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
@@ -246,7 +257,7 @@ mod tests {
         breakers.failed(0, 7, s(1), true);
         assert_eq!(breakers.admit(0, 7, s(2)), Admission::Refuse);
         assert_eq!(breakers.admit(0, 7, s(3)), Admission::Probe);
-        breakers.healed(0, 7);
+        breakers.healed(0, 7, s(3));
         assert!(!breakers.is_tripped(0));
         breakers.failed(0, 7, s(4), true);
         assert_eq!(breakers.admit(0, 7, s(5)), Admission::Probe, "it begins anew");
@@ -272,7 +283,7 @@ mod tests {
         breakers.failed(0, 0, s(410), true);
         assert_eq!(breakers.admit(0, 1, s(429)), Admission::Refuse, "the cool-down has doubled");
         assert_eq!(breakers.admit(0, 1, s(430)), Admission::Probe);
-        breakers.healed(0, 1);
+        breakers.healed(0, 1, s(430));
         assert!(breakers.tripped().is_empty());
         assert_eq!(breakers.admit(0, 2, s(430)), Admission::Probe, "the others are tried again");
     }
@@ -291,6 +302,27 @@ mod tests {
             breakers.failed(0, 3, now, true);
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 900, 900, 900]);
+    }
+
+    #[test]
+    fn the_cool_down_is_short_again_after_a_time_as_long_and_not_before() {
+        let breakers = Breakers::default();
+        let trip = |now| (0..5).for_each(|chunk| breakers.failed(0, chunk, now, false));
+        let probe = |now| assert_eq!(breakers.admit(0, 3, now), Admission::Probe);
+        trip(s(0));
+        probe(s(10));
+        breakers.failed(0, 3, s(10), true);
+        probe(s(30));
+        breakers.failed(0, 3, s(30), true);
+        probe(s(70));
+        breakers.healed(0, 3, s(70));
+        assert!(breakers.tripped().is_empty());
+        trip(s(110));
+        assert_eq!(breakers.tripped()[0].until, s(150), "it was 40 s, and good for no longer");
+        probe(s(150));
+        breakers.healed(0, 3, s(150));
+        trip(s(191));
+        assert_eq!(breakers.tripped()[0].until, s(201), "it was good for longer than that");
     }
 
     #[test]
@@ -337,7 +369,7 @@ mod tests {
                         let decided = breakers.is_tripped(piece);
                         match random(3) {
                             0 => {
-                                breakers.healed(piece, chunk);
+                                breakers.healed(piece, chunk, now);
                                 bad.remove(&chunk);
                                 assert!(!breakers.is_tripped(piece));
                             }

@@ -1,22 +1,17 @@
 //! The read path of one piece: copy a chunk, sum the copy, serve the copy.
 //!
-//! What a chunk's sum is compared with ([`Store::promise`]), how often it is looked at again
-//! ([`Store::look_again`], the retry ladder) and when that is given up ([`Store::give_up`])
-//! are three steps. A chunk that has failed is not read again before its latch or the breaker
-//! of its tensor lets one reader through ([`Store::known_bad`]).
+//! What the sum of a chunk is compared with is [`Store::promise`]. One that does not keep it, or
+//! cannot be read, is handed to the ladder, and so is one that has failed before.
 
-use super::breaker::{Admission, Patience};
-use super::damage::{Bad, Found, Notice};
+use super::grains::{self, GRAIN, SPAN};
 use super::plain_crc::PlainCrc;
 use super::status::count;
-use super::{Basis, Corrupt, OnCorruption, ReadFailure, Store, StoreError};
-use crate::seal::{Piece, crc_hex};
+use super::{Basis, ReadFailure, Store, StoreError};
+use crate::seal::Piece;
 use crate::source::{IoMode, Source, SourceError};
 use crc32fast::Hasher;
 use std::cell::RefCell;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 /// Bytes copied and summed at a time: the copy is still in the cache when it is summed.
 const STEP: usize = 64 << 10;
@@ -27,11 +22,9 @@ const AT_ONCE: u64 = 256 << 10;
 /// Promised sums fetched at a time.
 const SUMS: usize = 32;
 
-/// Waits before the last looks at a chunk, give or take a fifth.
-pub(super) const WAITS: &[Duration] =
-    &[Duration::ZERO, Duration::from_millis(20), Duration::from_millis(80)];
-/// No look begins later than this after the first.
-const BUDGET: Duration = Duration::from_millis(250);
+/// Reads that a source gets for one that fails through the page cache: the kernel asks once more
+/// for the page, and gives what came before it; who goes on there has it asked for again.
+const FAILED_READS: usize = 3;
 
 thread_local! {
     /// Bytes of a chunk that nobody asked for pass through here to be summed: at most
@@ -40,39 +33,66 @@ thread_local! {
 }
 
 /// The part of a chunk that a read wants.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     /// The chunk's number in the model, and in its piece.
-    chunk: u64,
-    within: u64,
+    pub(super) chunk: u64,
+    pub(super) within: u64,
     /// Where the whole chunk lies in the file.
-    offset: u64,
-    len: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
     /// Where the wanted bytes begin in the file, and where they go.
-    start: u64,
-    out: &'a mut [u8],
+    pub(super) start: u64,
+    pub(super) out: &'a mut [u8],
+    /// Reads of the source that it has cost so far.
+    pub(super) cost: usize,
+}
+
+impl Wanted<'_> {
+    /// Whether it is the whole chunk.
+    fn is_whole(&self) -> bool {
+        self.out.len() as u64 == self.len
+    }
+
+    /// Copies out what is wanted of `bytes`, which lie `at` bytes into the chunk.
+    fn copy_from(&mut self, at: u64, bytes: &[u8]) {
+        // The wanted part, in bytes of the chunk.
+        let from = self.start - self.offset;
+        let to = from + self.out.len() as u64;
+        let (first, last) = (from.max(at), to.min(at + bytes.len() as u64));
+        if first < last {
+            self.out[(first - from) as usize..(last - from) as usize]
+                .copy_from_slice(&bytes[(first - at) as usize..(last - at) as usize]);
+        }
+    }
+
+    /// Whether the whole chunk is read into [`SCRATCH`] for it: one journey instead of three.
+    fn is_rounded_up(&self, source: &Source) -> bool {
+        source.io() == IoMode::Pread && !self.is_whole() && self.len <= AT_ONCE
+    }
+}
+
+/// What the grains that are known of a chunk say about the part that is wanted.
+enum Grains {
+    /// They keep their sums, and are in `out`.
+    Good,
+    /// Not all are known, or one does not keep its sum: the chunk has to be looked at.
+    Unsure,
+    /// They could not be read.
+    Failed(SourceError),
 }
 
 /// How bytes are to be had.
 #[derive(Clone, Copy)]
-enum Way {
+pub(super) enum Way {
     /// As usual.
     Usual,
     /// They are in `out` already, all of the chunk.
     There,
-    /// As usual, the sum computed in another way: the processor may have been wrong.
+    /// As they came a moment ago, the sum computed in another way: the processor may have been
+    /// wrong.
     Recomputed,
     /// Past the page cache.
     Direct,
-}
-
-impl Way {
-    /// What was wrong when this way gives good bytes.
-    fn verdict(self) -> &'static str {
-        match self {
-            Way::Direct => "its copy in the page cache was bad",
-            _ => "its checksum was computed wrongly",
-        }
-    }
 }
 
 /// The promise for chunks of one piece, fetched in batches.
@@ -98,18 +118,18 @@ impl Store {
         let end = from + out.len() as u64;
         let whole_chunks =
             from / chunk_bytes * chunk_bytes..end.next_multiple_of(chunk_bytes).min(piece.len);
-        let in_file = |part: Range<u64>| piece.offset + part.start..piece.offset + part.end;
-        source.announce(in_file(from..end), in_file(whole_chunks), extent);
+        let fetched = self.announce(source, piece, from..end, whole_chunks, extent);
         let mut sums = Sums { first: 0, filled: 0, sums: [0; SUMS] };
-        // Chunks before this one are in `out` already.
-        let mut there = 0;
+        // Chunks before these are in `out` already, or were part of a read that failed.
+        let (mut there, mut failed) = (0, 0);
         let mut good = 0;
         for within in from / chunk_bytes..end.div_ceil(chunk_bytes) {
             let (offset, len) = grid.chunk_of(piece, within);
             let begin = (within * chunk_bytes).max(from);
             let stop = (within * chunk_bytes + len).min(end);
             let whole = stop - begin == len;
-            if whole && within >= there && source.io() == IoMode::Pread {
+            let tried = !fetched || within < there.max(failed);
+            if whole && !tried && source.io() == IoMode::Pread {
                 // As many whole chunks as there are, in one read; none that is known to be bad.
                 let last =
                     if end == piece.len { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
@@ -117,12 +137,26 @@ impl Store {
                 let to = (most * chunk_bytes).min(piece.len).min(end);
                 let run = &mut out[good..good + (to - begin) as usize];
                 let bad = self.damage.any_in(piece.first_chunk + within..piece.first_chunk + most);
-                if !bad && source.read_at(piece.offset + begin, run).is_ok() {
-                    there = most;
+                if !bad {
+                    match source.read_at(piece.offset + begin, run) {
+                        Ok(()) => there = most,
+                        Err(error) => {
+                            failed = most;
+                            if !self.unasked {
+                                self.wait_after(&error, piece);
+                            }
+                        }
+                    }
                 }
-                // If not, each chunk is tried by itself, and tells.
             }
-            let way = if whole && within < there { Way::There } else { Way::Usual };
+            // Of a read that failed, each chunk is tried by itself, and tells.
+            let (way, cost) = match whole {
+                true if within < there => (Way::There, 1),
+                true if within < failed => (Way::Direct, FAILED_READS),
+                _ if fetched => (Way::Usual, 0),
+                _ if source.reads_direct() => (Way::Direct, 1),
+                _ => (Way::Usual, 1),
+            };
             let wanted = Wanted {
                 chunk: piece.first_chunk + within,
                 within,
@@ -130,6 +164,7 @@ impl Store {
                 len,
                 start: piece.offset + begin,
                 out: &mut out[good..good + (stop - begin) as usize],
+                cost,
             };
             let last = end.div_ceil(chunk_bytes);
             self.read_chunk(source, piece, &mut sums, last, way, wanted)
@@ -137,6 +172,32 @@ impl Store {
             good += (stop - begin) as usize;
         }
         Ok(())
+    }
+
+    /// Tells `source` that `wanted` of `piece` is asked for and `around` will be read for it.
+    /// Nothing is read ahead of a chunk that is known to be bad. False when something was, and
+    /// could not be had.
+    fn announce(
+        &self,
+        source: &Source,
+        piece: &Piece,
+        wanted: Range<u64>,
+        around: Range<u64>,
+        extent: Range<u64>,
+    ) -> bool {
+        let chunk_bytes = self.grid().chunk_bytes();
+        let farthest = (around.end + RUN as u64).min(piece.len).div_ceil(chunk_bytes);
+        let chunks = wanted.start / chunk_bytes..farthest;
+        let bad =
+            self.damage.first_in(piece.first_chunk + chunks.start..piece.first_chunk + chunks.end);
+        let stop = bad.map_or(u64::MAX, |bad| (bad - piece.first_chunk) * chunk_bytes);
+        if wanted.start >= stop {
+            return true;
+        }
+        let in_file =
+            |part: Range<u64>| piece.offset + part.start..piece.offset + part.end.min(stop);
+        let extent = extent.start..extent.end.min(piece.offset.saturating_add(stop));
+        source.announce(in_file(wanted), in_file(around), extent)
     }
 
     fn read_chunk(
@@ -156,16 +217,34 @@ impl Store {
             };
         }
         let promise = self.promise(piece, sums, wanted.within, wanted.chunk, last)?;
-        if self.damage.is_bad(wanted.chunk) {
+        let known_bad = self.damage.is_bad(wanted.chunk);
+        if known_bad && self.unasked {
+            return Err(StoreError::Unasked);
+        }
+        if known_bad {
             return self.known_bad(source, piece, promise, &mut wanted);
         }
-        let found = take(source, way, &mut wanted);
+        let part = !wanted.is_whole();
+        let known = if part { self.take_grains(source, &mut wanted) } else { Grains::Unsure };
+        let mut sums_of_grains = Vec::new();
+        let found = match known {
+            Grains::Good => {
+                count(&self.counters.chunks_checked, 1);
+                self.mark(piece, promise.is_some());
+                return Ok(());
+            }
+            Grains::Unsure => take(source, way, &mut wanted, part.then_some(&mut sums_of_grains)),
+            Grains::Failed(error) => Err(error),
+        };
         count(&self.counters.chunks_checked, 1);
         let good = match (promise, &found) {
             (Some(expected), Ok(found)) => expected == *found,
             (None, Ok(found)) => self.observe(wanted.chunk, *found) == *found,
             (_, Err(_)) => false,
         };
+        if !good && self.unasked {
+            return Err(StoreError::Unasked);
+        }
         if !good {
             let promise = promise.or_else(|| self.observed.as_ref()?.get(wanted.chunk));
             self.look_again(source, piece, promise, found, &mut wanted)?;
@@ -173,11 +252,56 @@ impl Store {
                 return Ok(()); // served all the same; not to be called checked
             }
         }
+        if good {
+            for (span, sums) in (0..).zip(sums_of_grains) {
+                self.grains.put(wanted.chunk, span, sums);
+            }
+        }
         self.mark(piece, promise.is_some());
         if let Some(once) = &self.once {
             once.set(wanted.chunk);
         }
         Ok(())
+    }
+
+    /// Fills `out` from a chunk whose grains are known, if they are and keep their sums.
+    fn take_grains(&self, source: &Source, wanted: &mut Wanted<'_>) -> Grains {
+        let from = wanted.start - wanted.offset;
+        let end = from + wanted.out.len() as u64;
+        let spans = from / SPAN..end.div_ceil(SPAN);
+        if !spans.clone().all(|span| self.grains.get(wanted.chunk, span).is_some()) {
+            return Grains::Unsure;
+        }
+        for span in spans {
+            // Its place may have been taken meanwhile.
+            let Some(sums) = self.grains.get(wanted.chunk, span) else {
+                return Grains::Unsure;
+            };
+            // The whole grains around what is wanted of the span, in bytes of the chunk.
+            let first = from.max(span * SPAN) / GRAIN * GRAIN;
+            let last = end.min((span + 1) * SPAN).next_multiple_of(GRAIN).min(wanted.len);
+            let sums = &sums[((first - span * SPAN) / GRAIN) as usize..];
+            let good = SCRATCH.with_borrow_mut(|scratch| {
+                scratch.resize(scratch.len().max(STEP), 0);
+                let bytes = &mut scratch[..(last - first) as usize];
+                source.read_at(wanted.offset + first, bytes)?;
+                wanted.copy_from(first, bytes);
+                let mut grains = bytes.chunks(GRAIN as usize).zip(sums);
+                Ok(grains.all(|(grain, &sum)| crc32fast::hash(grain) == sum))
+            });
+            match good {
+                Ok(true) => {}
+                Ok(false) => {
+                    wanted.cost += 1;
+                    return Grains::Unsure;
+                }
+                Err(error) => {
+                    wanted.cost += FAILED_READS;
+                    return Grains::Failed(error);
+                }
+            }
+        }
+        Grains::Good
     }
 
     /// What the sum of a chunk has to be, if anything is known: by the seal, or by what was
@@ -203,202 +327,9 @@ impl Store {
     }
 
     /// Keeps the first sum of a chunk; the one that holds.
-    fn observe(&self, chunk: u64, found: u32) -> u32 {
+    pub(super) fn observe(&self, chunk: u64, found: u32) -> u32 {
         self.observed.as_ref().map_or(found, |seen| seen.first(chunk, found))
     }
-
-    /// A chunk was not as promised, or could not be read: another copy of it may be.
-    fn look_again(
-        &self,
-        source: &Source,
-        piece: &Piece,
-        promise: Option<u32>,
-        found: Result<u32, SourceError>,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<(), StoreError> {
-        let started = Instant::now();
-        if let Err(error @ SourceError::Changed { .. }) = found {
-            return Err(StoreError::Stale(error));
-        }
-        // A file that changed explains it; that is no damage.
-        source.check_unchanged().map_err(StoreError::from_source)?;
-        count(&self.counters.mismatches, 1);
-        let mut found = match found {
-            Ok(sum) => Found::Sum(sum),
-            Err(error) => Found::Unreadable(error.to_string()),
-        };
-        let recompute = matches!(found, Found::Sum(_)).then_some((Way::Recomputed, Duration::ZERO));
-        let waits = match self.breakers.patience(piece.first_chunk) {
-            Patience::Ladder => self.waits,
-            Patience::None => &self.waits[..1],
-        };
-        for (way, wait) in recompute.into_iter().chain(waits.iter().map(|&w| (Way::Direct, w))) {
-            if !wait.is_zero() {
-                let wait = jittered(wait);
-                if started.elapsed() + wait >= BUDGET {
-                    break;
-                }
-                std::thread::sleep(wait);
-            }
-            count(&self.counters.retries, 1);
-            match take(source, way, wanted) {
-                Ok(sum) if promise.unwrap_or_else(|| self.observe(wanted.chunk, sum)) == sum => {
-                    self.tell_healed(source, piece, way, &found, wanted);
-                    return Ok(());
-                }
-                // Of the usual look; what a computation that went wrong gave is of no interest.
-                Ok(sum) => found = Found::Sum(sum),
-                Err(error @ SourceError::Changed { .. }) => return Err(StoreError::Stale(error)),
-                Err(error) if matches!(found, Found::Unreadable(_)) => {
-                    found = Found::Unreadable(error.to_string());
-                }
-                Err(_) => {}
-            }
-        }
-        source.check_unchanged().map_err(StoreError::from_source)?;
-        self.give_up(source, piece, promise, found, false, wanted)
-    }
-
-    /// A further look was good.
-    fn tell_healed(
-        &self,
-        source: &Source,
-        piece: &Piece,
-        way: Way,
-        found: &Found,
-        wanted: &Wanted<'_>,
-    ) {
-        count(&self.counters.healed, 1);
-        if let Way::Direct = way {
-            // The next reader would meet the same bad copy.
-            source.evict(wanted.offset, wanted.len);
-        }
-        if self.damage.may_log_healed() {
-            let verdict = match found {
-                Found::Unreadable(_) => "the source stumbled",
-                Found::Sum(_) => way.verdict(),
-            };
-            log::warn!(
-                "{}: {} chunk {}: {} bytes at {} were bad at the first look ({found}) and good at a further one: {verdict}",
-                source.path().display(),
-                self.name_of(piece),
-                wanted.within,
-                wanted.len,
-                wanted.offset,
-            );
-        }
-    }
-
-    /// A chunk that has failed before: refused from memory, but for one reader now and then who
-    /// looks whether it is good by now.
-    fn known_bad(
-        &self,
-        source: &Source,
-        piece: &Piece,
-        promise: Option<u32>,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<(), StoreError> {
-        let (key, chunk) = (piece.first_chunk, wanted.chunk);
-        let known = self.damage.get(chunk);
-        let promise = promise.or(known.as_ref().and_then(|bad| bad.expected));
-        let mut found = known.map_or_else(
-            || Found::Unreadable("it failed before, and is not looked at for now".into()),
-            |bad| bad.found,
-        );
-        if self.breakers.admit(key, chunk, self.now()) == Admission::Refuse {
-            return self.refuse(source, piece, Bad { expected: promise, found }, wanted);
-        }
-        for way in [Way::Usual, Way::Direct] {
-            count(&self.counters.chunks_checked, 1);
-            match take(source, way, wanted) {
-                Ok(sum) if promise.unwrap_or_else(|| self.observe(chunk, sum)) == sum => {
-                    self.damage.remove(chunk);
-                    self.breakers.healed(key, chunk);
-                    self.mark(piece, promise.is_some());
-                    self.tell_healed(source, piece, way, &found, wanted);
-                    return Ok(());
-                }
-                Ok(sum) => found = Found::Sum(sum),
-                Err(error @ SourceError::Changed { .. }) => {
-                    self.breakers.undecided(key, self.now());
-                    return Err(StoreError::Stale(error));
-                }
-                Err(error) => found = Found::Unreadable(error.to_string()),
-            }
-        }
-        count(&self.counters.mismatches, 1);
-        self.give_up(source, piece, promise, found, true, wanted)
-    }
-
-    /// Monotonic time, for the breakers.
-    pub(super) fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// The chunk is bad.
-    fn give_up(
-        &self,
-        source: &Source,
-        piece: &Piece,
-        promise: Option<u32>,
-        found: Found,
-        probe: bool,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<(), StoreError> {
-        self.breakers.failed(piece.first_chunk, wanted.chunk, self.now(), probe);
-        let bad = Bad { expected: promise, found };
-        let corrupt = self.corrupt(source, piece, wanted, &bad);
-        let notice = self.damage.add(wanted.chunk, bad.clone());
-        let refused = self.refuse(source, piece, bad, wanted);
-        let what = match refused {
-            Err(_) => "damaged",
-            Ok(()) => "DAMAGED BYTES ARE SERVED (on_corruption=log)",
-        };
-        match notice {
-            Notice::None => {}
-            Notice::Line => log::error!("{what}: {corrupt}"),
-            Notice::LastLine => {
-                log::error!("{what}: {corrupt}; further lines of this kind are suppressed");
-            }
-        }
-        refused
-    }
-
-    /// Answers for a chunk that is bad: an error, or the bytes as they are where that is wanted.
-    /// Of those that cannot be read there are none.
-    fn refuse(
-        &self,
-        source: &Source,
-        piece: &Piece,
-        bad: Bad,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<(), StoreError> {
-        let served = self.options.on_corruption == OnCorruption::Log
-            && source.read_at(wanted.start, wanted.out).is_ok();
-        if served {
-            return Ok(());
-        }
-        Err(StoreError::Corrupt(Box::new(self.corrupt(source, piece, wanted, &bad))))
-    }
-
-    fn corrupt(&self, source: &Source, piece: &Piece, wanted: &Wanted<'_>, bad: &Bad) -> Corrupt {
-        Corrupt {
-            file: source.path().display().to_string(),
-            what: self.name_of(piece),
-            chunk: wanted.within,
-            offset: wanted.offset,
-            len: wanted.len,
-            expected: bad.expected.map_or("unknown".to_owned(), crc_hex),
-            found: bad.found.to_string(),
-        }
-    }
-}
-
-/// A wait of about so long: readers that failed together do not come back together.
-fn jittered(wait: Duration) -> Duration {
-    // Every RandomState hashes otherwise.
-    let part = RandomState::new().hash_one(0) % 400;
-    wait * (800 + part as u32) / 1000
 }
 
 /// A CRC32 being computed.
@@ -425,16 +356,47 @@ impl Sum {
     }
 }
 
-/// Copies the wanted bytes out and sums the whole chunk, in the order of the file.
-fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, SourceError> {
+/// Copies the wanted bytes out and sums the whole chunk, in the order of the file. Of a chunk that
+/// is wanted in part, the sums of its grains go to `grains`.
+pub(super) fn take(
+    source: &Source,
+    way: Way,
+    wanted: &mut Wanted<'_>,
+    grains: Option<&mut Vec<grains::Sums>>,
+) -> Result<u32, SourceError> {
+    let at_hand =
+        source.io() == IoMode::Pread && (wanted.is_whole() || wanted.is_rounded_up(source));
     let mut crc = match way {
         Way::Recomputed => Sum::Plain(PlainCrc::new()),
         _ => Sum::Fast(Hasher::new()),
     };
-    if let Way::There = way {
-        crc.update(wanted.out);
-        return Ok(crc.finalize());
+    match way {
+        Way::There => crc.update(wanted.out),
+        Way::Recomputed if at_hand && wanted.is_whole() => crc.update(wanted.out),
+        // Nothing else was read by this thread since.
+        Way::Recomputed if at_hand => {
+            SCRATCH.with_borrow(|scratch| crc.update(&scratch[..wanted.len as usize]));
+        }
+        Way::Usual | Way::Recomputed | Way::Direct => {
+            let result = copy(source, way, wanted, &mut crc, grains);
+            wanted.cost += match way {
+                Way::Recomputed if source.io() == IoMode::Mmap => 0,
+                Way::Usual if result.is_err() => FAILED_READS,
+                _ => 1,
+            };
+            result?;
+        }
     }
+    Ok(crc.finalize())
+}
+
+fn copy(
+    source: &Source,
+    way: Way,
+    wanted: &mut Wanted<'_>,
+    crc: &mut Sum,
+    mut grains: Option<&mut Vec<grains::Sums>>,
+) -> Result<(), SourceError> {
     let read = |offset: u64, out: &mut [u8]| match way {
         Way::Direct => {
             if source.reread_direct(offset, out)? {
@@ -445,40 +407,31 @@ fn take(source: &Source, way: Way, wanted: &mut Wanted<'_>) -> Result<u32, Sourc
         }
         Way::Usual | Way::There | Way::Recomputed => source.read_at(offset, out),
     };
-    let asked = wanted.out.len() as u64;
-    if source.io() == IoMode::Pread && asked < wanted.len && wanted.len <= AT_ONCE {
-        // One journey instead of three.
-        return SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(scratch.len().max(wanted.len as usize), 0);
-            let chunk = &mut scratch[..wanted.len as usize];
-            read(wanted.offset, chunk)?;
-            crc.update(chunk);
-            let from = (wanted.start - wanted.offset) as usize;
-            wanted.out.copy_from_slice(&chunk[from..from + asked as usize]);
-            Ok(crc.finalize())
-        });
+    let far = source.io() == IoMode::Pread;
+    if wanted.is_whole() {
+        let mut at = wanted.start;
+        for out in wanted.out.chunks_mut(if far { RUN } else { STEP }) {
+            read(at, out)?;
+            crc.update(out);
+            at += out.len() as u64;
+        }
+        return Ok(());
     }
-    let pass = |offset: u64, len: u64, crc: &mut Sum| {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(scratch.len().max(STEP), 0);
-            let mut done = 0;
-            while done < len {
-                let step = &mut scratch[..(len - done).min(STEP as u64) as usize];
-                read(offset + done, step)?;
-                crc.update(step);
-                done += step.len() as u64;
+    SCRATCH.with_borrow_mut(|scratch| {
+        // Each read may be a journey.
+        let step = if far { AT_ONCE } else { STEP as u64 }.min(wanted.len);
+        scratch.resize(scratch.len().max(step as usize), 0);
+        let mut done = 0;
+        while done < wanted.len {
+            let bytes = &mut scratch[..(wanted.len - done).min(step) as usize];
+            read(wanted.offset + done, bytes)?;
+            crc.update(bytes);
+            if let Some(grains) = &mut grains {
+                grains.extend(bytes.chunks(SPAN as usize).map(grains::sums));
             }
-            Ok(())
-        })
-    };
-    pass(wanted.offset, wanted.start - wanted.offset, &mut crc)?;
-    let mut at = wanted.start;
-    let step = if source.io() == IoMode::Pread { RUN } else { STEP };
-    for out in wanted.out.chunks_mut(step) {
-        read(at, out)?;
-        crc.update(out);
-        at += out.len() as u64;
-    }
-    pass(at, wanted.offset + wanted.len - at, &mut crc)?;
-    Ok(crc.finalize())
+            wanted.copy_from(done, bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(())
+    })
 }

@@ -4,7 +4,8 @@
 use super::table::Bits;
 use crate::seal::crc_hex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bad chunks that are kept with their details; the others are only counted and latched.
@@ -46,6 +47,8 @@ pub(super) struct Damage {
     logged: AtomicU64,
     healed_logged: AtomicU64,
     list: Mutex<BTreeMap<u64, Bad>>,
+    /// Whether there were ever more than the list could hold: it is not the whole truth.
+    overflowed: AtomicBool,
 }
 
 /// What to do about the log for a new bad chunk.
@@ -67,6 +70,7 @@ impl Damage {
             logged: AtomicU64::new(0),
             healed_logged: AtomicU64::new(0),
             list: Mutex::default(),
+            overflowed: AtomicBool::new(false),
         }
     }
 
@@ -81,13 +85,19 @@ impl Damage {
     }
 
     /// Whether any chunk of the range is bad.
-    pub(super) fn any_in(&self, chunks: std::ops::Range<u64>) -> bool {
-        self.count() > 0 && {
-            let listed = self.list().range(chunks.clone()).next().is_some();
-            // Only when the list has overflowed is it not the whole truth.
-            listed
-                || (self.count() > LISTED as u64 && chunks.into_iter().any(|c| self.latched.get(c)))
+    pub(super) fn any_in(&self, chunks: Range<u64>) -> bool {
+        self.first_in(chunks).is_some()
+    }
+
+    /// The first bad chunk of the range.
+    pub(super) fn first_in(&self, mut chunks: Range<u64>) -> Option<u64> {
+        if self.count() == 0 || chunks.is_empty() {
+            return None;
         }
+        if self.overflowed.load(Ordering::Acquire) {
+            return chunks.find(|&chunk| self.latched.get(chunk));
+        }
+        self.list().range(chunks).next().map(|(&chunk, _)| chunk)
     }
 
     /// Latches a chunk.
@@ -100,6 +110,8 @@ impl Damage {
             let mut list = self.list();
             if list.len() < LISTED {
                 list.insert(chunk, bad);
+            } else {
+                self.overflowed.store(true, Ordering::Release);
             }
         }
         match self.logged.fetch_add(1, Ordering::Relaxed) {
@@ -170,5 +182,9 @@ mod tests {
         assert_eq!(damage.listed().len(), LISTED);
         assert_eq!(damage.count(), 5000);
         assert!(damage.is_bad(4999) && damage.any_in(4990..6000) && !damage.any_in(5000..6000));
+        // What was never listed is bad still when most of the others are good again.
+        (0..4500).for_each(|chunk| assert!(damage.remove(chunk)));
+        assert_eq!((damage.count(), damage.listed().len()), (500, 0));
+        assert_eq!(damage.first_in(10..6000), Some(4500));
     }
 }

@@ -1,7 +1,7 @@
 //! What a store knows about itself, as plain data: from memory, without I/O.
 
 use super::{OnCorruption, Store, Verify};
-use crate::seal::{Part, crc_hex};
+use crate::seal::{Part, Seal, crc_hex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ pub struct Status {
     pub bad_chunks: u64,
     /// Breakers that are not closed.
     pub breakers: Vec<Breaker>,
-    /// What happened to the sources without harm, and why changed ones are stale.
+    /// What happened to the sources and the seal without harm, and why changed ones are stale.
     pub notes: Vec<String>,
 }
 
@@ -180,7 +180,8 @@ impl Store {
                 found: bad.found.to_string(),
             })
         });
-        let notes = self.sources().iter().flat_map(|source| {
+        let seal = self.seal().map(Seal::file);
+        let notes = self.sources().iter().chain(seal).flat_map(|source| {
             let file = source.path().display().to_string();
             let changed = source.changed().map(|what| format!("changed: {what}"));
             let notes = source.notes().into_iter().chain(changed);

@@ -168,7 +168,7 @@ fn shard_of(file: &str, subject: Option<&str>, claims: &Collector<'_>) -> Option
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::testing::{Case, sha};
-    use super::super::{Kind, List, ListError, find};
+    use super::super::{Kind, List, ListError, compare, contradiction, find, work};
     use super::*;
     use serde_json::{Value as Json, json};
 
@@ -274,6 +274,31 @@ mod tests {
             let says = statement("dir", &[(name, "sha256-sharded-40", "00".repeat(32))]);
             assert!(matches!(read(&case, &says), Err(ListError::Unfit { .. })), "{name}");
         }
+    }
+
+    /// A part may be said to end anywhere, and to be there as often as one likes.
+    #[test]
+    fn parts_behind_the_end_or_over_each_other() {
+        let case = Case::new(&[&["a"]]);
+        let part = |name: &'static str, sha: &str| (name, "sha256-sharded-1", sha.to_owned());
+        let (x, y) = ("00".repeat(32), "11".repeat(32));
+        let last = "m0:0:18446744073709551615";
+        let list = read(&case, &statement("d", &[part(last, &x), part(last, &x)])).unwrap();
+        assert_eq!(list.claims[0].ranges.len(), 1);
+        assert_eq!(work(&list.claims, &case.model), 0);
+        let report = compare(&list.claims, &case.model, &case.sources(), &|_| {}).unwrap();
+        assert!(report.bad[0].found.contains("the file ends at 60"), "{report:?}");
+
+        let over = statement("d", &[part("m0:0:40", &x), part("m0:39:60", &x)]);
+        let error = read(&case, &over).unwrap_err().to_string();
+        assert!(error.contains("0:40 and 39:60") && error.contains("overlap"), "{error}");
+
+        let twice = statement("d", &[part("m0:0:40", &x), part("m0:0:40", &y)]);
+        assert!(matches!(read(&case, &twice), Err(ListError::Twice { .. })));
+        case.put("model.sig", bundle(&twice));
+        let found = find(&case.model, &case.sources());
+        let said = contradiction(&found.anchors, &case.model).unwrap().to_string();
+        assert!(said.starts_with("m0, bytes 0 to 40") && said.contains(&y), "{said}");
     }
 
     #[test]

@@ -65,15 +65,24 @@ impl Job<'_> {
         match self {
             Job::File(_) | Job::FileCrc(_) => model.shards[shard as usize].len,
             Job::Payload(_) => tensors_of(model, shard).map(|(_, extent)| extent.len).sum(),
+            // One that ends behind the file is not read.
+            Job::Range(_, to, _) if *to > model.shards[shard as usize].len => 0,
             Job::Range(from, to, _) => to - from,
             Job::Tensor(index, _) => model.tensors[*index as usize].extent.len,
         }
     }
 }
 
-/// Bytes that [`compare`] reads for a claim about some file of `model`.
-pub fn work(shard: u32, claim: &Claim, model: &Model) -> u64 {
-    jobs(shard, claim, model).iter().map(|job| job.bytes(model, shard)).sum()
+/// Bytes that [`compare`] reads for claims, of which there is one per file of `model`.
+pub fn work(claims: &[Claim], model: &Model) -> u64 {
+    let of_file =
+        |(shard, claim)| sum(jobs(shard, claim, model).iter().map(|job| job.bytes(model, shard)));
+    sum((0..).zip(claims).map(of_file))
+}
+
+/// Bytes of many jobs: what strangers ask for may pass all numbers.
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// What there is to compute for a claim.
@@ -91,7 +100,7 @@ fn jobs<'a>(shard: u32, claim: &'a Claim, model: &Model) -> Vec<Job<'a>> {
 }
 
 /// Whether something is said about every tensor of the file.
-fn is_by_tensors(shard: u32, claim: &Claim, model: &Model) -> bool {
+pub(super) fn is_by_tensors(shard: u32, claim: &Claim, model: &Model) -> bool {
     !claim.tensors.is_empty() && claim.tensors.len() == tensors_of(model, shard).count()
 }
 
@@ -129,8 +138,7 @@ pub fn compare(
     for source in sources {
         source.check_unchanged()?;
     }
-    let all: u64 = todo.iter().map(|(shard, job)| job.bytes(model, *shard)).sum();
-    report.bytes = all;
+    report.bytes = sum(todo.iter().map(|(shard, job)| job.bytes(model, *shard)));
     let mut bad = run(&todo, model, sources, progress)?;
     for source in sources {
         source.check_unchanged()?;

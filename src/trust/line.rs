@@ -44,7 +44,8 @@ fn coreutils(line: &[u8]) -> Option<Line<'_>> {
     if rest.trim_ascii().is_empty() {
         return (!escaped).then_some(Line::Bare(sha256));
     }
-    let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
+    // With one blank or a tab only, the reversed form of BSD's tools, which coreutils take too.
+    let name = [&b"  "[..], b" *", b" ", b"\t"].iter().find_map(|mark| rest.strip_prefix(*mark))?;
     let name = if escaped { unescape(name) } else { name.to_vec() };
     (!name.is_empty()).then_some(Line::Sha256 { name, sha256 })
 }
@@ -55,7 +56,9 @@ fn tag(line: &[u8]) -> Option<Line<'_>> {
         Some(rest) => (rest, true),
         None => (line, false),
     };
-    let rest = line.strip_prefix(b"SHA256 (").or_else(|| line.strip_prefix(b"SHA256("))?;
+    // OpenSSL writes no blank, and since version 3 another name.
+    let tags = [&b"SHA256 ("[..], b"SHA256(", b"SHA2-256("];
+    let rest = tags.iter().find_map(|tag| line.strip_prefix(*tag))?;
     let end = rest.windows(2).rposition(|two| two == b")=" || two == b") ")?;
     let (name, rest) = rest.split_at(end);
     let digits = rest[1..].trim_ascii().strip_prefix(b"=")?.trim_ascii();
@@ -148,6 +151,8 @@ mod tests {
         named(&format!("{DIGEST}  a b.gguf"), b"a b.gguf");
         named(&format!("{DIGEST} *x"), b"x");
         named(&format!("{DIGEST}   x"), b" x");
+        named(&format!("{DIGEST} x"), b"x");
+        named(&format!("{DIGEST}\tx"), b"x");
         named(&format!("{}  x", DIGEST.to_uppercase()), b"x");
         named(&format!("\\{DIGEST}  a\\\\b\\nc\\r"), b"a\\b\nc\r");
         named(&format!("{DIGEST}  a\\nb"), b"a\\nb");
@@ -159,6 +164,7 @@ mod tests {
     fn the_lines_of_bsd() {
         named(&format!("SHA256 (a b.gguf) = {DIGEST}"), b"a b.gguf");
         named(&format!("SHA256(x)= {DIGEST}"), b"x");
+        named(&format!("SHA2-256(x)= {DIGEST}"), b"x");
         named(&format!("SHA256 (a) = b) = {DIGEST}"), b"a) = b");
         named(&format!("\\SHA256 (a\\nb) = {DIGEST}"), b"a\nb");
         for line in [
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_no_such_line() {
-        for line in ["", "#", "# comment", "hello", &DIGEST[..63], &format!("{DIGEST} x"), "\\"] {
+        for line in ["", "#", "# comment", "hello", &DIGEST[..63], &format!("{DIGEST}x"), "\\"] {
             assert_eq!(parse(line.as_bytes()), Line::Other, "{line}");
         }
         let utf8 = "\u{e9}".repeat(40);

@@ -1,8 +1,9 @@
 //! Lists of digests: read once, kept only for the files and tensors of one model.
 
+use super::find::file_of_list;
 use super::line::{self, Line};
 use super::small::{self, SmallError};
-use super::{Anchor, Claim, Kind, Range, Sum, bundle, report};
+use super::{Anchor, Claim, Kind, Range, Sum, bundle, name_of, report};
 use crate::model::Model;
 use crate::naming::{StemIndex, file_stem};
 use std::borrow::Cow;
@@ -15,6 +16,9 @@ use std::path::{Path, PathBuf};
 const MAX_LEN: u64 = 128 << 20;
 /// Longest JSON document, which has to be in memory as a whole. A report of 100,000 tensors.
 const MAX_JSON: u64 = 64 << 20;
+/// The same for one that nobody named: whoever mounts a model does not ask for it, and keeps
+/// what its parts took. The signature of 30,000 files.
+const MAX_JSON_BESIDE: u64 = 8 << 20;
 /// Longest suffix of a file in a mount (`.json`), which decides how its name is cut.
 const LONGEST_SUFFIX: usize = 5;
 /// Colons in the path of a line of gguf-hash, behind each of which the tensor may begin.
@@ -79,6 +83,8 @@ pub struct List {
     pub claims: Vec<Claim>,
     /// Names on it that mean nothing in this model, and one of them.
     pub strangers: (u64, Option<String>),
+    /// Found beside the model: what contradicts a claim, and of which file.
+    rival: Option<(usize, Claim)>,
 }
 
 impl List {
@@ -109,17 +115,19 @@ impl List {
 
     /// What it says, file by file; files that it does not mention have none.
     pub fn into_anchors(self) -> Vec<Anchor> {
-        let List { path, kind, claims, .. } = self;
+        let List { path, kind, claims, rival, .. } = self;
         let said = claims.into_iter().enumerate().filter(|(_, claim)| !claim.is_empty());
-        said.map(|(shard, claim)| Anchor {
-            kind,
-            shard,
-            origin: path.clone(),
-            repo: None,
-            commit: None,
-            claim,
-        })
-        .collect()
+        // What a list says twice and differently are two sources that disagree.
+        said.chain(rival)
+            .map(|(shard, claim)| Anchor {
+                kind,
+                shard,
+                origin: path.clone(),
+                repo: None,
+                commit: None,
+                claim,
+            })
+            .collect()
     }
 }
 
@@ -130,6 +138,17 @@ pub(super) enum Manner {
     Beside,
     /// The user says that it is of this model: its names may have other directories in front.
     Given,
+}
+
+/// The mark that some editors put in front of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The first line without the mark, others as they are.
+fn without_mark<'a>(line: &'a [u8], first: &mut bool) -> &'a [u8] {
+    match std::mem::take(first) {
+        true => line.strip_prefix(MARK).unwrap_or(line),
+        false => line,
+    }
 }
 
 /// `None` when it is no list.
@@ -145,15 +164,14 @@ fn read(
     file.by_ref().take(SNIFF as u64).read_to_end(&mut begin).map_err(failed)?;
     file.rewind().map_err(failed)?;
     let mut claims = Collector::new(path, model, manner);
-    let begin = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&begin).trim_ascii_start();
+    let begin = begin.strip_prefix(MARK).unwrap_or(&begin).trim_ascii_start();
     let kind = if begin.starts_with(b"{") {
-        if file.metadata().map_err(failed)?.len() > MAX_JSON {
-            return Err(unfit(format!(
-                "a JSON document of more than {MAX_JSON} bytes is not read"
-            )));
+        let most = if manner == Manner::Beside { MAX_JSON_BESIDE } else { MAX_JSON };
+        if file.metadata().map_err(failed)?.len() > most {
+            return Err(unfit(format!("a JSON document of more than {most} bytes is not read")));
         }
-        let text = small::read(file, MAX_JSON).map_err(failed)?;
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        let text = small::read(file, most).map_err(failed)?;
+        let text = text.strip_prefix(MARK).unwrap_or(&text);
         match report::read_json(text, &mut claims).map_err(unfit)? {
             true => Kind::Provenance,
             false => match bundle::read(text, &mut claims).map_err(unfit)? {
@@ -173,6 +191,14 @@ fn read(
     claims.finish(kind).map(Some)
 }
 
+/// A name without `./` in front.
+fn here(mut name: &[u8]) -> &[u8] {
+    while let Some(rest) = name.strip_prefix(b"./") {
+        name = rest;
+    }
+    name
+}
+
 /// Puts together what a list says about the files and tensors of a model.
 pub(super) struct Collector<'a> {
     pub(super) path: &'a Path,
@@ -187,6 +213,8 @@ pub(super) struct Collector<'a> {
     strangers: (u64, Option<String>),
     /// What two lines disagree about.
     twice: Option<String>,
+    /// What the second of them says.
+    rival: Option<(usize, Claim)>,
 }
 
 impl<'a> Collector<'a> {
@@ -203,13 +231,15 @@ impl<'a> Collector<'a> {
             stems: None,
             strangers: (0, None),
             twice: None,
+            rival: None,
         }
     }
 
     /// Reads lines; what kind they are, `None` where there is not one that counts.
     fn lines(&mut self, file: std::fs::File) -> io::Result<Option<Kind>> {
         let mut counted = [(Kind::Sha256Sums, 0u64), (Kind::GgufHash, 0), (Kind::Sfv, 0)];
-        small::lines(file, MAX_LEN, |text| match line::parse(text) {
+        let mut first = true;
+        small::lines(file, MAX_LEN, |text| match line::parse(without_mark(text, &mut first)) {
             Line::Sha256 { name, sha256 } => {
                 counted[0].1 += 1;
                 self.named(&name, Sum::Sha256(sha256));
@@ -237,13 +267,15 @@ impl<'a> Collector<'a> {
     /// A name and the checksum of what has it: a file of the model, or a tensor as a mount
     /// shows it, `tensors/NAME.bin`.
     pub(super) fn named(&mut self, name: &[u8], sum: Sum) {
-        let name = name.strip_prefix(b"./").unwrap_or(name);
+        let name = here(name);
         let (dir, file) = match name.iter().rposition(|&b| b == b'/') {
             Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
             None => (None, name),
         };
+        // Further down lies what is of other models.
+        let beside = self.manner == Manner::Beside;
         if let Some(dir) = dir
-            && dir.rsplit(|&b| b == b'/').next() == Some(b"tensors")
+            && (dir == b"tensors" || (!beside && dir.ends_with(b"/tensors")))
         {
             let found = file.strip_suffix(b".bin").and_then(|stem| self.tensor_of_stem(stem));
             return match found {
@@ -252,7 +284,7 @@ impl<'a> Collector<'a> {
             };
         }
         let near = dir.is_none_or(|dir| self.is_own_directory(dir));
-        if self.manner == Manner::Beside && !near {
+        if beside && !near {
             return self.stranger(name);
         }
         let of_mount = dir.is_some_and(|dir| dir == b"source" || dir.ends_with(b"/source"));
@@ -271,9 +303,9 @@ impl<'a> Collector<'a> {
 
     /// A digest without a name, in a list that is named after its file.
     fn bare(&mut self, sha256: [u8; 32]) {
-        use std::os::unix::ffi::OsStrExt;
-        let list = self.path.file_name().unwrap_or_default().as_bytes();
-        let named = list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
+        let list = name_of(self.path);
+        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
+        let named = file_of_list(self.path).or_else(stem);
         match (named.and_then(|name| self.shard(name)), self.model.shards.len(), self.manner) {
             (Some(shard), ..) => self.file(shard, Sum::Sha256(sha256)),
             (None, 1, Manner::Given) => self.file(0, Sum::Sha256(sha256)),
@@ -314,7 +346,7 @@ impl<'a> Collector<'a> {
     /// As [`Collector::shard`] for a path relative to where the list lies, or to where the
     /// user says that it belongs.
     pub(super) fn shard_beside(&self, path: &[u8]) -> Option<usize> {
-        let path = path.strip_prefix(b"./").unwrap_or(path);
+        let path = here(path);
         let file = path.rsplit(|&b| b == b'/').next().filter(|file| !file.is_empty())?;
         let near = file.len() == path.len() || self.is_given();
         self.shard(file).filter(|_| near)
@@ -363,16 +395,19 @@ impl<'a> Collector<'a> {
             Sum::Xxh64(_) => false,
         };
         if differs {
-            self.disagree(String::from_utf8_lossy(&self.model.shards[shard].file).into_owned());
+            let rival = match sum {
+                Sum::Sha256(sha256) => Claim { sha256: Some(sha256), ..Claim::default() },
+                Sum::Crc32(_) | Sum::Xxh64(_) => Claim::default(),
+            };
+            self.disagree(shard, None, rival);
         }
     }
 
     fn payload(&mut self, shard: usize, sha256: [u8; 32]) {
-        let held = &mut self.claims[shard].payload;
-        if held.is_some_and(|held| held != sha256) {
-            self.disagree(String::from_utf8_lossy(&self.model.shards[shard].file).into_owned());
-        } else {
-            *held = Some(sha256);
+        let held = *self.claims[shard].payload.get_or_insert(sha256);
+        if held != sha256 {
+            let rival = Claim { payload: Some(sha256), ..Claim::default() };
+            self.disagree(shard, None, rival);
         }
     }
 
@@ -383,6 +418,31 @@ impl<'a> Collector<'a> {
         } else {
             self.claims[shard].ranges.push(range);
         }
+    }
+
+    /// Puts the parts of a file in order; why not, in words. Parts that overlap are nobody's,
+    /// and would have the same bytes read any number of times.
+    fn order_ranges(&mut self, shard: usize) -> Result<(), String> {
+        let ranges = &mut self.claims[shard].ranges;
+        ranges.sort_by_key(|range| (range.from, range.to));
+        let mut rival = None;
+        ranges.dedup_by(|next, held| {
+            let same = (next.from, next.to) == (held.from, held.to);
+            if same && next.sha256 != held.sha256 {
+                rival.get_or_insert(*next);
+            }
+            same
+        });
+        let overlap = ranges.windows(2).find(|two| two[1].from < two[0].to);
+        if let Some([a, b]) = overlap {
+            let file = String::from_utf8_lossy(&self.model.shards[shard].file);
+            let (a, b) = (format!("{}:{}", a.from, a.to), format!("{}:{}", b.from, b.to));
+            return Err(format!("its parts {a} and {b} of {file:?} overlap"));
+        }
+        if let Some(range) = rival {
+            self.disagree(shard, None, Claim { ranges: vec![range], ..Claim::default() });
+        }
+        Ok(())
     }
 
     /// Of a tensor: the one that says most is kept.
@@ -401,8 +461,8 @@ impl<'a> Collector<'a> {
             }
         };
         if differs {
-            let name = String::from_utf8_lossy(&self.model.tensors[index as usize].name);
-            self.disagree(format!("tensor {name:?}"));
+            let rival = Claim { tensors: vec![(index, sum)], ..Claim::default() };
+            self.disagree(self.shard_of(index), Some(index), rival);
         }
     }
 
@@ -414,13 +474,27 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn disagree(&mut self, subject: String) {
-        self.twice.get_or_insert(subject);
+    /// Two lines differ about a file, or about its tensor: `rival` is what the second says.
+    fn disagree(&mut self, shard: usize, tensor: Option<u32>, rival: Claim) {
+        if self.twice.is_some() {
+            return;
+        }
+        self.twice = Some(match tensor.and_then(|index| self.model.tensors.get(index as usize)) {
+            Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
+            None => String::from_utf8_lossy(&self.model.shards[shard].file).into_owned(),
+        });
+        self.rival = Some((shard, rival)).filter(|(_, rival)| !rival.is_empty());
     }
 
     /// The list.
     pub(super) fn finish(mut self, kind: Kind) -> Result<List, ListError> {
-        if let Some(subject) = self.twice {
+        for shard in 0..self.claims.len() {
+            if let Err(what) = self.order_ranges(shard) {
+                return Err(ListError::Unfit { file: self.path.display().to_string(), what });
+            }
+        }
+        let fatal = self.is_given() || self.rival.is_none();
+        if let Some(subject) = self.twice.filter(|_| fatal) {
             return Err(ListError::Twice { file: self.path.display().to_string(), subject });
         }
         let mut sums: Vec<_> = self.sums.into_iter().collect();
@@ -429,14 +503,12 @@ impl<'a> Collector<'a> {
             let shard = self.model.tensors[index as usize].extent.shard as usize;
             self.claims[shard].tensors.push((index, sum));
         }
-        for claim in &mut self.claims {
-            claim.ranges.sort_unstable_by_key(|range| (range.from, range.to));
-        }
         Ok(List {
             path: self.path.to_owned(),
             kind,
             claims: self.claims,
             strangers: self.strangers,
+            rival: self.rival,
         })
     }
 }

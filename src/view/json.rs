@@ -37,6 +37,16 @@ pub fn escape_into(text: &str, out: &mut Vec<u8>) {
     out.remove(start);
 }
 
+/// Bytes that [`escape_into`] appends.
+pub fn escaped_len(text: &str) -> u64 {
+    let more = |byte: &u8| match byte {
+        b'"' | b'\\' | 8 | b'\t' | b'\n' | 12 | b'\r' => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() as u64 + text.as_bytes().iter().map(more).sum::<u64>()
+}
+
 /// A scalar as JSON text: integers exact, floats the shortest that reads back, NaN and
 /// infinities as strings. `None` for strings and arrays.
 pub fn scalar(value: &Value) -> Option<String> {

@@ -9,10 +9,11 @@ use crate::dtype::DType;
 use crate::format::safetensors::DTYPES;
 use crate::model::Model;
 use crate::store::{ReadFailure, Store};
+use crate::view::json::{escape_into, escaped_len};
 use crate::view::text::{Builder, Lines, Text};
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 pub mod gguf;
@@ -75,20 +76,24 @@ struct Plan {
     order: Box<[u32]>,
     /// Where each one's data begins in the data section, and where it ends.
     starts: Box<[u64]>,
+    /// Bytes of the header's text, without the spaces behind it.
+    written: u64,
+}
+
+/// The header's length as `model.safetensors` of these members would say it.
+pub fn header_len(members: Arc<dyn Members>) -> io::Result<u64> {
+    Plan::new(members).map(|plan| plan.header_len())
 }
 
 impl Whole {
     /// Plans `model.safetensors`. Fails when the sum of sizes is more than a file can have.
     pub fn new(members: Arc<dyn Members>, model: &Arc<Model>, store: &Store) -> io::Result<Whole> {
         let plan = Arc::new(Plan::new(members)?);
-        let mut measure = Builder::new(model, store);
-        measure.lines(Arc::clone(&plan) as Arc<dyn Lines>)?;
-        let written = measure.finish().len();
-        let padded = (8 + written).next_multiple_of(ALIGNMENT) - 8;
+        let padded = plan.header_len();
         let mut header = Builder::new(model, store);
         header.bytes(&padded.to_le_bytes());
         header.lines(Arc::clone(&plan) as Arc<dyn Lines>)?;
-        header.bytes(&vec![b' '; (padded - written) as usize]);
+        header.bytes(&vec![b' '; (padded - plan.written) as usize]);
         Ok(Whole { header: header.finish(), gap: 0, data: plan })
     }
 
@@ -166,24 +171,51 @@ impl Plan {
         let mut sorted: Vec<_> = (0..members.count())
             .filter_map(|i| {
                 let member = members.member(i)?;
+                let text = entry_len(&member.name, member.dtype, &member.shape);
                 // A model has at most 2^20 tensors, and fewer than 2^32 slices of them.
-                Some((Reverse(rank(member.dtype)), member.name, i as u32, member.body.len()))
+                let (index, len) = (i as u32, member.body.len());
+                Some((Reverse(rank(member.dtype)), member.name, index, len, text))
             })
             .collect();
         sorted.sort_unstable();
         let mut starts = Vec::with_capacity(sorted.len() + 1);
-        let mut end = 0u64;
+        let (mut end, mut written) = (0u64, (OPENING.len() + CLOSING.len()) as u64);
         starts.push(end);
-        for (.., len) in &sorted {
+        for (.., len, text) in &sorted {
+            let start = end;
             end = end
                 .checked_add(*len)
                 .filter(|&end| end < i64::MAX as u64 - 2 * MAX_HEADER)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            written += text + digits(start) + digits(end);
             starts.push(end);
         }
-        let order: Box<[u32]> = sorted.into_iter().map(|(_, _, i, _)| i).collect();
-        Ok(Plan { members, order, starts: starts.into() })
+        let order: Box<[u32]> = sorted.into_iter().map(|(_, _, i, ..)| i).collect();
+        Ok(Plan { members, order, starts: starts.into(), written })
     }
+
+    /// Bytes of the header, with the spaces that align the data.
+    fn header_len(&self) -> u64 {
+        (8 + self.written).next_multiple_of(ALIGNMENT) - 8
+    }
+}
+
+/// What the header begins with. Some loaders insist on a format; "pt" is what all of them take.
+const OPENING: &[u8] = br#"{"__metadata__":{"format":"pt"}"#;
+/// What it ends with.
+const CLOSING: &[u8] = b"}";
+
+/// Digits of a number.
+pub(crate) fn digits(n: u64) -> u64 {
+    u64::from(n.checked_ilog10().unwrap_or(0)) + 1
+}
+
+/// Bytes of a tensor's entry in the header, but for the digits of its offsets.
+pub(crate) fn entry_len(name: &str, dtype: DType, shape: &[u64]) -> u64 {
+    const FIXED: &str = r#","":{"dtype":"","shape":[],"data_offsets":[,]}"#;
+    let commas = (shape.len() as u64).saturating_sub(1);
+    let dims = shape.iter().map(|&dim| digits(dim)).sum::<u64>() + commas;
+    FIXED.len() as u64 + escaped_len(name) + dtype.name().len() as u64 + dims
 }
 
 impl Data for Plan {
@@ -203,29 +235,112 @@ impl Lines for Plan {
         self.order.len() as u64 + 2
     }
 
-    fn write(&self, _: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+    fn len_of(&self, index: u64) -> Option<u64> {
         let Some(i) = index.checked_sub(1) else {
-            // Some loaders insist on a format; "pt" is what all of them take.
-            out.extend(br#"{"__metadata__":{"format":"pt"}"#);
+            return Some(OPENING.len() as u64);
+        };
+        let i = i as usize;
+        let Some(&member) = self.order.get(i) else {
+            return Some(CLOSING.len() as u64);
+        };
+        let Some(Member { name, dtype, shape, .. }) = self.members.member(member as usize) else {
+            return Some(0);
+        };
+        let offsets = digits(self.starts[i]) + digits(self.starts[i + 1]);
+        Some(entry_len(&name, dtype, &shape) + offsets)
+    }
+
+    fn write(&self, _: &Store, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        self.write_entry(index, out)
+    }
+}
+
+impl Plan {
+    fn write_entry(&self, index: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(i) = index.checked_sub(1) else {
+            out.extend(OPENING);
             return Ok(());
         };
         let i = i as usize;
         let Some(&member) = self.order.get(i) else {
-            out.push(b'}');
+            out.extend(CLOSING);
             return Ok(());
         };
         let Some(Member { name, dtype, shape, .. }) = self.members.member(member as usize) else {
             return Ok(());
         };
-        let entry = serde_json::json!({
-            "dtype": dtype.name(),
-            "shape": shape,
-            "data_offsets": [self.starts[i], self.starts[i + 1]],
-        });
-        out.push(b',');
-        out.extend(serde_json::Value::from(&*name).to_string().as_bytes());
-        out.push(b':');
-        out.extend(entry.to_string().as_bytes());
-        Ok(())
+        out.extend(b",\"");
+        escape_into(&name, out);
+        write!(out, "\":{{\"dtype\":\"{}\",\"shape\":[", dtype.name())?;
+        for (at, dim) in shape.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(out, "{comma}{dim}")?;
+        }
+        write!(out, "],\"data_offsets\":[{},{}]}}", self.starts[i], self.starts[i + 1])
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::Extent;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    #[derive(Debug)]
+    struct Few(Vec<(String, Vec<u64>)>);
+
+    impl Members for Few {
+        fn count(&self) -> usize {
+            self.0.len()
+        }
+
+        fn member(&self, index: usize) -> Option<Member<'_>> {
+            let (name, shape) = &self.0[index];
+            let dtype = [DType::F32, DType::F8_E4M3FNUZ, DType::U8][index % 3];
+            let len = shape.iter().product();
+            let body = Body::Span(Extent { shard: 0, offset: 0, len });
+            (index % 7 != 5).then(|| Member { name: name.into(), dtype, shape: shape.into(), body })
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_has_the_length_that_is_told_before_it_is_written(
+            few in proptest::collection::vec(
+                ("[a-z\"\\\\/\u{0}-\u{20}\u{7e}-\u{a0}\u{20ac}\u{1f600}]{0,12}",
+                 proptest::collection::vec(0u64..2000, 0..4)), 0..20)
+        ) {
+            let plan = Plan::new(Arc::new(Few(few))).unwrap();
+            let mut text = Vec::new();
+            for index in 0..plan.count() {
+                let before = text.len() as u64;
+                plan.write_entry(index, &mut text).unwrap();
+                prop_assert_eq!(plan.len_of(index), Some(text.len() as u64 - before));
+            }
+            prop_assert_eq!(plan.written, text.len() as u64);
+            prop_assert!(plan.header_len() >= plan.written && (plan.header_len() + 8).is_multiple_of(64));
+            let mut names = Vec::new();
+            for (at, &i) in plan.order.iter().enumerate() {
+                let member = plan.members.member(i as usize).unwrap();
+                names.push(json!({ &*member.name: {
+                    "dtype": member.dtype.name(), "shape": member.shape,
+                    "data_offsets": [plan.starts[at], plan.starts[at + 1]],
+                }}).to_string());
+            }
+            let entries: String =
+                names.iter().map(|entry| format!(",{}", &entry[1..entry.len() - 1])).collect();
+            let want = format!("{{\"__metadata__\":{{\"format\":\"pt\"}}{entries}}}");
+            prop_assert_eq!(std::str::from_utf8(&text).unwrap(), &*want);
+            prop_assert!(serde_json::from_slice::<Value>(&text).is_ok());
+        }
+    }
+
+    #[test]
+    fn digits_of_numbers() {
+        for n in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
+            assert_eq!(digits(n), n.to_string().len() as u64);
+        }
     }
 }

@@ -168,10 +168,38 @@ fn parts_that_do_not_make_the_model_are_refused_by_name() {
     let said = merge(&place, &[one, two, three]);
     assert_ne!(said.code, Some(0), "{said:?}");
 
+    // Two models, or what is no part: nothing that anybody should be told to remove.
+    let place = sharded();
+    let parts = make_parts(&place, &[]);
+    let said = merge(&place, &[&parts[0], INDEX, "."]);
+    said.failed(2, &["one model", INDEX, "."]);
+
     // A whole seal is no part, a part of several no seal.
     let place = sharded();
     in_s(&place, &["seal", INDEX]).done();
     merge(&place, &[SEAL]).failed(1, &["a seal of 3 files"]);
+}
+
+/// The name in a part is a stranger's: the model is looked for beside the part and nowhere else.
+#[test]
+fn a_part_does_not_lead_to_another_directory() {
+    use sha2::{Digest, Sha256};
+    let place = sharded();
+    let parts = make_parts(&place, &[]);
+    let text = fs::read_to_string(place.path("s").join(&parts[0])).unwrap();
+    let (_, body) = text.split_once("\"body\":").unwrap();
+    let body = body.trim_end().strip_suffix('}').unwrap();
+    for name in ["/etc/passwd", "../m.gguf", "x/../../m.gguf", ".."] {
+        let body = body.replacen(&shard(1), name, 1);
+        let hash = Sha256::digest(&body).iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let text =
+            format!("{{\"weightfs_manifest\":1,\"body_sha256\":\"{hash}\",\"body\":{body}}}");
+        fs::write(place.path("s/evil"), text).unwrap();
+        let said = merge(&place, &["evil", &parts[1], &parts[2]]);
+        assert_eq!(said.code, Some(1), "{name}: {said:?}");
+        assert!(!said.err.contains("plain text"), "{name}: {said:?}");
+        assert!(!place.path("m.gguf.weightfs.json").exists());
+    }
 }
 
 #[test]

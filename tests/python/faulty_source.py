@@ -18,6 +18,10 @@ A fault is looked for at each read of its file that touches [start, end):
 times is how often it strikes (None: always). direct=True or False: only reads past the
 page cache, or only others. op="getattr": stat calls of the file instead of its reads.
 
+    faulty.chaos(path, rate, kinds)    of all reads of the file so many (0.01: one in a hundred)
+                                       go wrong, each in one of these ways, wherever they read;
+    faulty.struck_by_chaos()           {kind: how many did}
+
 Run as a program (DIRECTORY POINT SOCKET) it is that server; it ends when its standard
 input does, so no server outlives its test.
 """
@@ -27,6 +31,7 @@ import ctypes
 import errno
 import json
 import os
+import random
 import socket
 import struct
 import subprocess
@@ -58,6 +63,8 @@ class Server:
         self.opened = {}  # node number to its last handle
         self.next_handle = 1
         self.rules = []
+        self.chaotic = {}  # path to (rate, kinds)
+        self.struck = {}  # by chaos: kind to how many
         self.generation = 0  # of the rules: who hangs goes on when they are cleared
         self.hanging = 0
         self.log = {}  # path to [(offset, size, past the page cache?)]
@@ -203,6 +210,12 @@ class Server:
     def strike(self, path, op, start, end, direct):
         """The faults that change the bytes of this request; those that need none strike here."""
         due = []
+        rate, kinds = self.chaotic.get(os.fsdecode(path), (0, []))
+        if op == "read" and random.random() < rate:
+            kind, at = random.choice(kinds), random.randrange(start, end)
+            due.append({"kind": kind, "start": at, "end": at + random.choice([1, 100, 5000]), "bit": random.randrange(8), "seconds": random.random() * 0.03, "errno": random.choice([errno.EIO, errno.ETIMEDOUT])})
+            with self.lock:
+                self.struck[kind] = self.struck.get(kind, 0) + 1
         with self.lock:
             for rule in self.rules:
                 if rule["path"] != os.fsdecode(path) or rule["op"] != op or rule["times"] == 0:
@@ -238,8 +251,12 @@ class Server:
                     return len(self.rules) - 1
                 case "struck":
                     return self.rules[words["number"]]["struck"]
+                case "chaos":
+                    self.chaotic[words["path"]] = (words["rate"], words["kinds"])
+                case "struck by chaos":
+                    return self.struck
                 case "clear":
-                    self.rules = []
+                    self.rules, self.chaotic = [], {}
                     self.generation += 1
                     self.changed.notify_all()
                 case "forget":
@@ -298,7 +315,7 @@ class FaultySource:
 
     def ask(self, **words):
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(20)
+            peer.settimeout(60)
             peer.connect(self.socket)
             peer.sendall(json.dumps(words, default=os.fspath).encode() + b"\n")
             return json.loads(peer.makefile("rb").readline())
@@ -309,6 +326,12 @@ class FaultySource:
 
     def struck(self, number):
         return self.ask(do="struck", number=number)
+
+    def chaos(self, path, rate, kinds):
+        self.ask(do="chaos", path=path, rate=rate, kinds=kinds)
+
+    def struck_by_chaos(self):
+        return self.ask(do="struck by chaos")
 
     def clear(self):
         self.ask(do="clear")

@@ -164,8 +164,10 @@ class Mounted:
         return self.path / name
 
     def kill(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        # Its number may be somebody else's by now.
+        if self.pid in daemons(str(self.path)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def json(self, name):
         return json.loads((self.path / name).read_bytes())
@@ -199,8 +201,11 @@ class Mounted:
         self.weightfs.run("umount", self.path)
         assert not is_mounted(self.path)
         wait_until(lambda: not alive(self.pid), 5, "the end of the daemon after umount")
+        LIVE.discard(self)
 
     def close(self):
+        if self not in LIVE:
+            return  # it is unmounted, and its number may be somebody else's by now
         force_unmount(str(self.path))
         limit = time.monotonic() + 5
         while alive(self.pid) and time.monotonic() < limit:

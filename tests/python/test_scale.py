@@ -1,5 +1,6 @@
 """Many tensors, large files, little memory."""
 
+import json
 import os
 import struct
 import time
@@ -93,3 +94,78 @@ def test_a_sealed_mount_of_100_000_tensors(weightfs, mount, tmp_path):  # C53
     assert mounted.model["sealed"] is True
     assert mounted.bin("blk.9999.tensor_9.weight") == bytes(4096)
     assert mounted.rss_anon() < 48 * MIB
+
+
+def test_paddings_do_not_swell_the_seal(weightfs, mount, tmp_path):
+    """One behind each tensor: they are covered, and told in a line where they are zeros."""
+    count, records = 5000, b""
+    for number in range(count):
+        name = f"blk.{number}.weight".encode()
+        records += struct.pack("<Q", len(name)) + name + struct.pack("<IQIQ", 1, 4, 0, 32 * number)
+    head, _ = Gguf(n_tensors=count).key("general.architecture", "str", "llama").header()
+    head += records
+    start = pad(len(head), 32)
+    data = b"".join(struct.pack("<4f", n, 1, 2, 3) + bytes(16) for n in range(count))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(head + bytes(start - len(head)) + data)
+    weightfs.run("seal", path)
+    seal = path.with_name("m.gguf.weightfs.json")
+    assert seal.stat().st_size < 240 * count
+    regions = json.loads(seal.read_bytes())["body"]["regions"]
+    assert [part["kind"] for part in regions] == ["header", "trailing", "padding"]
+    assert (regions[2]["zeros"], regions[2]["nbytes"]) == (count - 1, 16 * (count - 1))
+    assert mount(path).bin("blk.4999.weight") == struct.pack("<4f", 4999, 1, 2, 3)
+    weightfs.run("verify", path)
+    bad = bytearray(path.read_bytes())
+    bad[start + 32 * 1234 + 20] = 7
+    path.write_bytes(bad)
+    (entry,) = weightfs.run("verify", "--json", path, code=3).json()["models"][0]["bad"]
+    assert entry["tensor"] is None
+    assert entry["source"] == {"file": "m.gguf", "offset": start + 32 * 1234 + 16, "length": 16}
+    # Anything else there is told one by one when it is sealed, and then it is what is expected.
+    weightfs.run("seal", "--force", path)
+    regions = json.loads(seal.read_bytes())["body"]["regions"]
+    assert [part.get("zeros") for part in regions] == [None, None, None, count - 2]
+    weightfs.run("verify", path)
+
+
+@pytest.mark.slow
+@pytest.mark.patience(120)
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_header_of_the_longest_length_and_of_a_byte_more(mount, tmp_path, over):
+    """model.safetensors is there as long as no dtype's header passes 100,000,000 bytes."""
+    names = [f"{number:05}".ljust(60_000, "x") for number in range(1665)]
+
+    def longest(names):
+        def text(dtype, nbytes):
+            entries = {"__metadata__": {"format": "pt"}}
+            for at in range(len(names)):
+                span = [nbytes * at, nbytes * (at + 1)]
+                entries[f"{at:05}"] = {"dtype": dtype, "shape": [4], "data_offsets": span}
+            short = len(json.dumps(entries, separators=(",", ":")))
+            return short + sum(len(name) - 5 for name in names)
+
+        return max(text("F32", 16), text("F16", 8), text("BF16", 8))
+
+    # Data is aligned to 64 bytes, so that a header of more than this is padded past the limit.
+    room = (100_000_000 + 8) // 64 * 64 - 8 + over
+    names.append("99999")
+    names[-1] = names[-1].ljust(5 + room - longest(names), "x")
+    assert longest(names) == room and len(names[-1]) < 65_536
+    records = b"".join(
+        struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQIQ", 1, 4, 0, 32 * number)
+        for number, name in enumerate(names)
+    )
+    head, _ = Gguf(n_tensors=len(names)).key("general.architecture", "str", "llama").header()
+    path = tmp_path / "m.gguf"
+    with open(path, "wb") as file:
+        file.write(head + records)
+        file.truncate(pad(len(head + records), 32) + 32 * len(names))
+    mounted = mount(path)
+    assert (mounted / "model.safetensors").exists() == (mounted / "bf16/model.safetensors").exists() == (not over)
+    assert any("too long" in text for text in mounted.model["warnings"]) == bool(over)
+    if not over:
+        with open(mounted / "bf16/model.safetensors", "rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(length))
+        assert length <= 100_000_000 and len(header) == len(names) + 1

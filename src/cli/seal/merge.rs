@@ -29,8 +29,15 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<A
     let given = sort_out(&args.models)?;
     let model = match (given.model, given.parts.first()) {
         (Some(model), _) => model.to_path_buf(),
-        // A part lies beside its file, which leads to the model.
-        (None, Some((path, name))) => path.with_file_name(OsStr::from_bytes(name)),
+        // A part lies beside its file, which leads to the model. The name is a stranger's: no
+        // directory in it counts.
+        (None, Some((path, name))) => match Path::new(OsStr::from_bytes(name)).file_name() {
+            Some(file) => path.with_file_name(file),
+            None => {
+                let (path, name) = (path.display(), String::from_utf8_lossy(name));
+                return Err(anyhow!("{path}: is the part of {name:?}, which is no file's name"));
+            }
+        },
         (None, None) => {
             return Err(Failure::usage("--merge needs the parts that seal --part has written"));
         }
@@ -58,7 +65,7 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<A
 fn sort_out(paths: &[PathBuf]) -> Result<Given<'_>> {
     let mut given = Given { parts: Vec::new(), model: None };
     for path in paths {
-        if !begins_as_json(path) && given.model.is_none() {
+        if given.model.is_none() && !begins_as_json(path) {
             given.model = Some(path);
             continue;
         }
@@ -68,6 +75,14 @@ fn sort_out(paths: &[PathBuf]) -> Result<Given<'_>> {
             Err(_) if given.model.is_none() && !is_manifest(path) => {
                 given.model = Some(path);
                 continue;
+            }
+            Err(_) if !is_manifest(path) => {
+                let first = given.model.unwrap_or(path).display();
+                let text = format!(
+                    "--merge takes parts and one model: {first} is no part, and neither is {}",
+                    path.display()
+                );
+                return Err(Failure::usage(text));
             }
             Err(error) => return Err(engine::seal_error(error, Cure::Part)),
         };

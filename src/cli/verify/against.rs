@@ -99,7 +99,7 @@ impl Against {
                 (vec![claim], "the command line".to_owned())
             }
         };
-        let work = (0..).zip(&claims).map(|(shard, claim)| trust::work(shard, claim, &model)).sum();
+        let work = trust::work(&claims, &model);
         let bar = Progress::new(path, work);
         let tick = |done| bar.set(done);
         let report = trust::compare(&claims, &model, &sources, &tick).ok()?;

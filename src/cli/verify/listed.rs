@@ -21,7 +21,7 @@ pub(super) fn by_claims(
     with: &str,
 ) -> Result<Verdict> {
     let (model, sources) = (&loaded.model, &loaded.sources);
-    let work = (0..).zip(claims).map(|(shard, claim)| trust::work(shard, claim, model)).sum();
+    let work = trust::work(claims, model);
     let bar = Progress::new(typed, work);
     let report = trust::compare(claims, model, sources, &|done| bar.set(done))?;
     drop(bar);

@@ -1,7 +1,6 @@
 //! Every byte against a seal.
 
 use super::super::engine::{self, Cure};
-use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
 use super::{Bad, Verdict};
 use anyhow::Result;
@@ -35,28 +34,21 @@ pub(super) fn by_seal(
         if let Some(wrong) = engine::disagreement(loaded, &found.anchors, Some(&seal)) {
             return Err(engine::distrust(&wrong));
         }
-        if seal.source_sha256(0).is_none() {
-            by_hashing(loaded, found, bar, path)?;
-        }
+        by_hashing(loaded, found, bar, &seal)?;
     }
     Ok(verdict)
 }
 
-/// A seal without SHA-256 has nothing to compare with the anchors: the bytes have.
-fn by_hashing(loaded: &Loaded, found: &Found, bar: &Progress, seal: &Path) -> Result<()> {
-    let claims = trust::joined(&found.anchors, loaded.model.shards.len());
-    let report = trust::compare(&claims, &loaded.model, &loaded.sources, &|done| bar.set(done))?;
-    let Some(bad) = report.bad.first() else {
-        return Ok(());
-    };
-    let text = format!(
-        "{}: the seal and what is written down about the file disagree\n  {} expected\n  {} found, which fits the seal {}",
-        loaded.entry.display(),
-        bad.expected,
-        bad.found,
-        seal.display(),
-    );
-    Err(Failure::with(Exit::Seal, text))
+/// What a seal cannot answer the anchors, the bytes can: parts of files, other kinds of digests,
+/// and all of them where the seal has no SHA-256.
+fn by_hashing(loaded: &Loaded, found: &Found, bar: &Progress, seal: &Seal) -> Result<()> {
+    let known_as = format!("found, which fits the seal {}", seal.path().display());
+    let tick = |done| bar.set(done);
+    let (model, sources) = (&loaded.model, &loaded.sources);
+    match trust::undecided(&found.anchors, model, sources, seal, &known_as, &tick)? {
+        Some(wrong) => Err(engine::distrust(&wrong)),
+        None => Ok(()),
+    }
 }
 
 /// A model that cannot be opened, by what its seal says of it.

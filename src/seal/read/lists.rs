@@ -1,13 +1,23 @@
 //! The two long lists of a seal, regions and tensors, each entry compared with the piece of
 //! the model that it has to be.
 
+use super::super::as_written;
+use super::super::fold::Shifts;
 use super::super::grid::{Grid, Part, Piece};
 use super::super::lexer::Lexer;
 use super::super::write::{region_head, tensor_head};
-use super::super::{Promise, crc_hex, table_len};
+use super::super::{Promise, ZEROS, crc_hex, table_len};
 use super::{Lexed, Reader, number};
 use crate::bytes::hex::hex;
 use sha2::{Digest, Sha256};
+
+/// Paddings of one file that were not listed one by one.
+#[derive(Clone, Copy, Default)]
+struct Passed {
+    shard: u32,
+    count: u64,
+    bytes: u64,
+}
 
 impl Reader<'_> {
     pub(super) fn regions(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
@@ -15,20 +25,40 @@ impl Reader<'_> {
             self.invalid("\"chunk\" must come before \"regions\"");
             return lexer.skip();
         };
-        let mut pieces = grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_)));
+        let mut pieces = grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_))).peekable();
+        let mut passed = Passed::default();
         let read = lexer.array(|lexer| {
-            let piece = pieces.next();
-            let as_written =
-                piece.is_some_and(|piece| self.read_region_as_written(lexer, &grid, &piece));
-            if !as_written {
-                self.read_entry(lexer)?;
+            if let Some(piece) = pieces.peek()
+                && self.region_as_written(lexer, &grid, piece)
+            {
+                pieces.next();
+                return Ok(());
             }
-            match piece {
-                Some(piece) => self.region(&grid, &piece, as_written),
+            self.read_entry(lexer)?;
+            if let Some(zeros) = self.entry.zeros {
+                let ours = |p: &Piece| self.entry.source == Some(p.shard.into());
+                while let Some(piece) = pieces.next_if(|p| p.part == Part::Padding && ours(p)) {
+                    pass(piece, &mut passed, &mut self.tables);
+                }
+                self.zeros(zeros, std::mem::take(&mut passed));
+                return Ok(());
+            }
+            // The paddings before the one that is listed are not.
+            let here = (self.entry.source, self.entry.offset);
+            let listed = |p: &Piece| here == (Some(p.shard.into()), Some(p.offset));
+            while let Some(piece) = pieces.next_if(|p| p.part == Part::Padding && !listed(p)) {
+                if passed.count > 0 && passed.shard != piece.shard {
+                    self.lacking(std::mem::take(&mut passed));
+                }
+                pass(piece, &mut passed, &mut self.tables);
+            }
+            match pieces.next() {
+                Some(piece) => self.region(&grid, &piece),
                 None => self.foreign("it has more regions than the files"),
             }
             Ok(())
         });
+        self.lacking(passed);
         if let Some(piece) = pieces.next() {
             self.foreign(format!(
                 "it lacks the {} of {} bytes at {} of file {}",
@@ -43,31 +73,66 @@ impl Reader<'_> {
         read
     }
 
-    /// Reads the next entry if it is written as the one of this region would be.
-    fn read_region_as_written(
-        &mut self,
-        lexer: &mut Lexer<'_>,
-        grid: &Grid,
-        piece: &Piece,
-    ) -> bool {
+    /// Paddings that are neither listed nor told together.
+    fn lacking(&mut self, passed: Passed) {
+        let Passed { shard, count, bytes } = passed;
+        if count > 0 {
+            self.foreign(format!("it lacks {count} paddings of {bytes} bytes of file {shard}"));
+        }
+    }
+
+    /// The entry tells of paddings together that are `zeros`; `passed` are those of the file
+    /// that were not listed.
+    fn zeros(&mut self, zeros: u64, passed: Passed) {
+        let entry = &self.entry;
+        let sums = (entry.crc32, entry.sha256, entry.table, entry.offset);
+        if sums != (None, None, None, None) {
+            return self.invalid("paddings that are zeros need no sums and no offset of their own");
+        }
+        let is = (Some(u64::from(passed.shard)), passed.count, Some(passed.bytes));
+        if entry.kind != Part::Padding.kind().as_bytes()
+            || passed.count == 0
+            || (entry.source, zeros, entry.nbytes) != is
+        {
+            let was = format!(
+                "{zeros} of kind {:?} with {} bytes in file {}",
+                String::from_utf8_lossy(&entry.kind),
+                number(entry.nbytes),
+                number(entry.source)
+            );
+            let Passed { shard, count, bytes } = passed;
+            self.foreign(format!(
+                "{count} paddings of {bytes} bytes of file {shard} are not listed, sealed were {was}"
+            ));
+        }
+    }
+
+    /// Takes the next entry if it is written as the one of this region would be.
+    fn region_as_written(&mut self, lexer: &mut Lexer<'_>, grid: &Grid, piece: &Piece) -> bool {
         let (Some(hashed), Some(shifts)) = (self.hashed, &self.shifts) else {
             return false;
         };
         self.scratch.clear();
         region_head(piece, &mut self.scratch);
-        let (hashed, table) =
-            (hashed && piece.part == Part::Header, table_len(grid.chunks_of(piece)));
-        self.entry.read_as_written(lexer, &self.scratch, hashed, table, shifts)
+        let header = piece.part == Part::Header;
+        let expected = expected(grid, piece, hashed && header, shifts);
+        let Some(written) = as_written::take(lexer, &self.scratch, &expected) else {
+            return false;
+        };
+        self.tables[piece.index] = written.table;
+        if header {
+            self.headers[piece.shard as usize] = written.sha256;
+        }
+        true
     }
 
-    /// Compares the entry with the region; what `as_written` has compared already, not again.
-    fn region(&mut self, grid: &Grid, piece: &Piece, as_written: bool) {
+    /// Compares the entry with the region.
+    fn region(&mut self, grid: &Grid, piece: &Piece) {
         let entry = &self.entry;
-        let same = as_written
-            || (entry.kind == piece.part.kind().as_bytes()
-                && entry.source == Some(u64::from(piece.shard))
-                && entry.offset == Some(piece.offset)
-                && entry.nbytes == Some(piece.len));
+        let same = entry.kind == piece.part.kind().as_bytes()
+            && entry.source == Some(u64::from(piece.shard))
+            && entry.offset == Some(piece.offset)
+            && entry.nbytes == Some(piece.len);
         if same {
             let what = || format!("the {} at {}", piece.part.kind(), piece.offset);
             self.table(grid, piece, what);
@@ -143,12 +208,10 @@ impl Reader<'_> {
                 let extent = self.model.tensors.get(index as usize)?.extent;
                 grid.pieces_from(extent.shard, extent.offset).next().filter(|p| p.part == part)
             });
-            let chunks = piece.as_ref().map_or(0, |piece| grid.chunks_of(piece));
-            let as_written = self.read_as_written(lexer, index as usize, table_len(chunks));
-            if !as_written {
+            if !self.tensor_as_written(lexer, &grid, index as usize, piece.as_ref()) {
                 self.read_entry(lexer)?;
+                self.tensor(&grid, index as usize, piece.as_ref());
             }
-            self.tensor(&grid, index as usize, piece.as_ref(), as_written);
             index = index.saturating_add(1);
             Ok(())
         });
@@ -161,29 +224,41 @@ impl Reader<'_> {
         read
     }
 
-    /// Reads the next entry if it is written as the one of this tensor would be.
-    fn read_as_written(&mut self, lexer: &mut Lexer<'_>, index: usize, table: u64) -> bool {
-        let (Some(tensor), Some(hashed), Some(shifts)) =
-            (self.model.tensors.get(index), self.hashed, &self.shifts)
+    /// Takes the next entry if it is written as the one of this tensor would be. Those of empty
+    /// tensors are few and have rules of their own.
+    fn tensor_as_written(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        grid: &Grid,
+        index: usize,
+        piece: Option<&Piece>,
+    ) -> bool {
+        let (Some(tensor), Some(piece), Some(hashed), Some(shifts)) =
+            (self.model.tensors.get(index), piece, self.hashed, &self.shifts)
         else {
             return false;
         };
         self.scratch.clear();
         tensor_head(tensor, &mut self.scratch);
-        self.entry.read_as_written(lexer, &self.scratch, hashed, table, shifts)
+        let expected = expected(grid, piece, hashed, shifts);
+        let Some(written) = as_written::take(lexer, &self.scratch, &expected) else {
+            return false;
+        };
+        let (crc32, sha256) = (written.crc32, written.sha256.unwrap_or([0; 32]));
+        self.promises.push(Promise { crc32, sha256 });
+        self.tables[piece.index] = written.table;
+        true
     }
 
-    /// Compares the entry with the tensor; what `as_written` has compared already, not again.
-    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>, as_written: bool) {
+    /// Compares the entry with the tensor.
+    fn tensor(&mut self, grid: &Grid, index: usize, piece: Option<&Piece>) {
         let Some(tensor) = self.model.tensors.get(index) else {
             return;
         };
         let entry = &self.entry;
         let name = String::from_utf8_lossy(&tensor.name);
         let extent = tensor.extent;
-        let differs = if as_written {
-            None
-        } else if *entry.name() != *tensor.name {
+        let differs = if *entry.name() != *tensor.name {
             Some((
                 "name",
                 format!("{name:?}"),
@@ -233,4 +308,24 @@ impl Reader<'_> {
             self.invalid(format!("{} is empty and has not the SHA-256 {}", what(), hex(&sealed)));
         }
     }
+}
+
+/// What has to follow the head of the entry of `piece`.
+fn expected<'a>(
+    grid: &Grid,
+    piece: &Piece,
+    hashed: bool,
+    shifts: &'a Shifts,
+) -> as_written::Expected<'a> {
+    let chunks = grid.chunks_of(piece);
+    let (_, last) = grid.chunk_of(piece, chunks - 1);
+    as_written::Expected { hashed, chunks, last, shifts }
+}
+
+/// Notes a padding that is not listed.
+fn pass(piece: Piece, passed: &mut Passed, tables: &mut [u64]) {
+    passed.shard = piece.shard;
+    passed.count += 1;
+    passed.bytes += piece.len;
+    tables[piece.index] = ZEROS;
 }
