@@ -18,7 +18,6 @@ mod grid;
 mod headers;
 mod lexer;
 mod merge;
-mod ordered;
 mod peek;
 mod place;
 mod read;
