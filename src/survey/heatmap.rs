@@ -14,8 +14,8 @@ const CELL: usize = 18;
 const TOP: usize = 76;
 /// Letters of a role that are shown.
 const LETTERS: usize = 56;
-/// Pixels of a letter of the roles.
-const LETTER: usize = 7;
+/// Tenths of a pixel that a letter of the roles takes.
+const LETTER: usize = 75;
 /// From the smallest deviation to the largest (viridis, by Stefan van der Walt and Nathaniel Smith).
 const COLOURS: [[u8; 3]; 5] =
     [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -53,7 +53,7 @@ impl HeatMap {
         let scale = Scale::new(rows.iter().flat_map(|row| row.cells.values()));
         let role = |row: &[u8]| shortened(&lossy(row));
         let letters = rows.iter().map(|row| role(&row.role).chars().count()).max().unwrap_or(0);
-        let left = 24 + letters * LETTER;
+        let left = 24 + letters * LETTER / 10;
         let width = (left + layers.len() * CELL + 24).max(560);
         let hidden = self.places.more() + all.saturating_sub(layers.len());
         let height = TOP + rows.len() * CELL + 40;

@@ -54,7 +54,9 @@ def check(found, values):
         assert math.isclose(found["std"], spread, rel_tol=1e-10, abs_tol=1e-14 * scale)
     bins = found["histogram"]
     assert list(bins) == ["from", "to", "counts"] and len(bins["counts"]) == BINS and sum(bins["counts"]) == wide.size
-    if 1e-300 < wide.max() - wide.min() < 1e300 or wide.max() == wide.min() and scale < 1e15:
+    with np.errstate(over="ignore"):
+        width = wide.max() - wide.min()
+    if 1e-300 < width < 1e300 or wide.max() == wide.min() and scale < 1e15:
         counts, edges = np.histogram(wide, bins=BINS)
         assert (bins["from"], bins["to"]) == (edges[0], edges[-1])
         assert bins["counts"] == counts.tolist()
@@ -168,15 +170,16 @@ def test_check_is_exit_code_3(weightfs, tmp_path):
     for value in ([1, math.nan], [math.inf, 1], [1, -math.inf]):
         result = weightfs.run("stats", model("bad", value), "--check", code=3)
         assert "1 tensor" in result.err and "NaN" in result.err
-    assert stats(weightfs, bad, "--check", code=3)["t"]["nan"] == 1
+    assert stats(weightfs, model("bad", [1, math.nan]), "--check", code=3)["t"]["nan"] == 1
 
 
 def test_named_tensors_and_no_others(weightfs, tmp_path):
     path = Safetensors().tensor("a/b", "F32", (3,)).tensor("c", "F16", (4,)).write(tmp_path / "m.safetensors")
     assert list(stats(weightfs, path, "c", "a%2Fb.bin")) == ["c", "a/b"]
     said = weightfs.run("stats", path, "c").text
-    assert "#" in said and "a/b" not in said
-    assert "did you mean" in weightfs.run("stats", path, "cc", code=1).err or True
+    assert len(said.splitlines()) > BINS and "100.00 %" not in said and "a/b" not in said
+    plain = weightfs.run("stats", path, "c", env={"LC_ALL": "C"}).text
+    assert "##" in plain and plain.isascii()
     assert weightfs.run("stats", path, "zzz", code=1).out == b""
 
 
@@ -262,13 +265,12 @@ def test_real_values(weightfs, models):
 
 
 def test_memory_is_flat(weightfs, tmp_path):
-    """A tensor of 512 MiB, of which the most is a hole, in less than 64 MiB."""
+    """A tensor of 512 MiB, all of it a hole, with 48 MiB of memory of its own."""
     header = json.dumps({"t": {"dtype": "F32", "shape": [1 << 27], "data_offsets": [0, 1 << 29]}}).encode()
     path = tmp_path / "m.safetensors"
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + (1 << 29))
-    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    # Pages of the mapping count as well: read instead.
-    done = subprocess.run(["python3", "-c", code, weightfs.binary, "stats", path, "t"], check=True, stdout=subprocess.PIPE, text=True)
-    assert int(done.stdout) > 0
+    words = ["prlimit", f"--data={48 << 20}", weightfs.binary, "stats", path, "t", "--json"]
+    found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+    assert found["tensors"][0]["zeros"] == 1 << 27

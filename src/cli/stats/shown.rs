@@ -7,7 +7,7 @@ use super::{Form, Totals};
 use std::io::{self, Write};
 use weightfs::model::elements;
 use weightfs::survey::stats::{Stats, Surveyed};
-use weightfs::survey::{Histogram, Number};
+use weightfs::survey::{Histogram, Number, ValueKind};
 
 /// Columns of the longest bar.
 const BAR: usize = 48;
@@ -125,7 +125,7 @@ impl Form for Portraits {
                 return table.write(out, 2);
             }
         };
-        if stats.kind.name() != "float" {
+        if stats.kind != ValueKind::Float {
             fact("values", stats.kind.name().into());
         }
         fact("min", min);
