@@ -147,25 +147,27 @@ impl Difference {
 /// Of a block of numbers.
 fn block(xs: &[f64], ys: &[f64]) -> Difference {
     const N: usize = 8;
-    let mut lanes = [[0.0; N]; 4];
-    let [squares, aa, bb, ab] = &mut lanes;
-    let mut found = Difference { elements: xs.len() as u64, ..Difference::default() };
-    let (mut most, mut differing) = ([0.0f64; N], [0u64; N]);
-    for (xs, ys) in xs.chunks(N).zip(ys.chunks(N)) {
-        for (i, (&x, &y)) in xs.iter().zip(ys).enumerate() {
-            let distance = (x - y).abs();
-            squares[i] += distance * distance;
-            aa[i] += x * x;
-            bb[i] += y * y;
-            ab[i] += x * y;
-            most[i] = if distance > most[i] { distance } else { most[i] };
-            differing[i] += u64::from(x != y);
-        }
+    let [mut squares, mut aa, mut bb, mut ab, mut most, mut differing] = [[0.0; N]; 6];
+    let mut add = |i: usize, x: f64, y: f64| {
+        let distance = (x - y).abs();
+        squares[i] += distance * distance;
+        aa[i] += x * x;
+        bb[i] += y * y;
+        ab[i] += x * y;
+        most[i] = if distance > most[i] { distance } else { most[i] };
+        // Counted as a number of the same width, which the compiler adds beside the others.
+        differing[i] += if x != y { 1.0 } else { 0.0 };
+    };
+    let ((xs_of_8, xs_left), (ys_of_8, ys_left)) = (xs.as_chunks::<N>(), ys.as_chunks::<N>());
+    for (xs, ys) in xs_of_8.iter().zip(ys_of_8) {
+        (0..N).for_each(|i| add(i, xs[i], ys[i]));
     }
+    xs_left.iter().zip(ys_left).enumerate().for_each(|(i, (&x, &y))| add(i, x, y));
+    let mut found = Difference { elements: xs.len() as u64, ..Difference::default() };
     let total = super::moments::total;
     (found.squares, found.aa, found.bb, found.ab) =
-        (total(*squares), total(*aa), total(*bb), total(*ab));
-    found.differing = differing.iter().sum();
+        (total(squares), total(aa), total(bb), total(ab));
+    found.differing = total(differing) as u64;
     found.max_abs = most.iter().copied().fold(0.0, f64::max);
     found.finite = found.elements;
     // All that is not finite shows in one of the squares; so do numbers whose squares are not.

@@ -195,7 +195,7 @@ impl Scale {
 
 /// A colour of the scale, `at` from 0 to 1.
 fn colour(at: f64) -> String {
-    let at = at.clamp(0.0, 1.0) * (COLOURS.len() - 1) as f64;
+    let at = if at.is_nan() { 0.0 } else { at.clamp(0.0, 1.0) } * (COLOURS.len() - 1) as f64;
     let low = (at as usize).min(COLOURS.len() - 2);
     let part = at - low as f64;
     let mix = |i: usize| {

@@ -202,14 +202,15 @@ fn look(numbers: &[f64]) -> Seen {
     let mut sums = [0.0; 8];
     let mut least = [f64::INFINITY; 8];
     let mut greatest = [f64::NEG_INFINITY; 8];
-    let mut zeros = [0u64; 8];
+    // Counted as numbers of the same width, which the compiler adds beside each other.
+    let mut zeros = [0.0; 8];
     for chunk in chunks {
         for i in 0..8 {
             let x = chunk[i];
             sums[i] += x;
             least[i] = if x < least[i] { x } else { least[i] };
             greatest[i] = if x > greatest[i] { x } else { greatest[i] };
-            zeros[i] += u64::from(x == 0.0);
+            zeros[i] += if x == 0.0 { 1.0 } else { 0.0 };
         }
     }
     let all = rest.iter().copied();
@@ -217,7 +218,7 @@ fn look(numbers: &[f64]) -> Seen {
         sum: total(sums) + all.clone().sum::<f64>(),
         least: least.into_iter().chain(all.clone()).fold(f64::INFINITY, f64::min),
         greatest: greatest.into_iter().chain(all.clone()).fold(f64::NEG_INFINITY, f64::max),
-        zeros: zeros.iter().sum::<u64>() + all.filter(|&x| x == 0.0).count() as u64,
+        zeros: total(zeros) as u64 + all.filter(|&x| x == 0.0).count() as u64,
     }
 }
 
