@@ -153,6 +153,8 @@ pub struct WeightFs {
     parts: Arc<Parts>,
     layout: Layout,
     mtime: SystemTime,
+    /// `model.json`.
+    model: OnceLock<Box<[u8]>>,
     metadata: OnceLock<Arc<Text>>,
     /// One slot per metadata key, filled when its size is first asked for.
     values: Box<[OnceLock<Arc<Text>>]>,
@@ -197,6 +199,7 @@ impl WeightFs {
         Ok(WeightFs {
             layout,
             mtime,
+            model: OnceLock::new(),
             metadata: OnceLock::new(),
             values,
             sums: Default::default(),
@@ -436,7 +439,8 @@ impl WeightFs {
             Node::Dir(_) => return Err(FsError::IsDirectory),
             Node::Live(_) | Node::SourceName(_) => return Err(FsError::NotFound),
             Node::Doc(Doc::Model) => {
-                Content::document(json::document(&document::model(self.facts())))
+                let make = || json::document(&document::model(self.facts())).into();
+                Content { head: (&**self.model.get_or_init(make)).into(), body: Body::Empty }
             }
             Node::Doc(Doc::Metadata) => {
                 Content { head: (&[]).into(), body: Body::Text(self.metadata_text()?) }

@@ -15,6 +15,7 @@ mod described;
 mod entry;
 mod fold;
 mod grid;
+mod hashing;
 mod headers;
 mod lexer;
 mod merge;

@@ -245,19 +245,13 @@ impl Source {
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
-    /// reads on and on from a source that is far away is read ahead of, and from one that is near
-    /// what is not in the page cache is read at once. False when something that was to be had for
-    /// it by now could not be read.
+    /// reads on and on from a source that is far away is read ahead of. False when something that
+    /// was to be had for it by now could not be read. (Of one that is near, the kernel reads ahead
+    /// by itself, in large folios; MADV_WILLNEED makes small ones, and is several times slower.)
     pub fn announce(&self, wanted: Range<u64>, around: Range<u64>, extent: Range<u64>) -> bool {
-        if let Some(ahead) = &self.ahead {
-            return ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len));
-        }
-        if let Some(mapping) = &self.mapping
-            && around.end - around.start >= AT_ONCE
-        {
-            mapping.want(around, extent.end.min(self.len()));
-        }
-        true
+        self.ahead.as_ref().is_none_or(|ahead| {
+            ahead.announce(wanted, around, extent, &|at, len| self.fetch(at, len))
+        })
     }
 
     /// Whole pages for a window; `None` when they cannot be had, all of them.
@@ -498,9 +492,6 @@ impl Source {
         }
     }
 }
-
-/// From so many bytes on, a mapping's pages are asked for together.
-const AT_ONCE: u64 = 64 << 10;
 
 /// Notes kept per source; somebody may chmod it for ever.
 const NOTES: usize = 32;

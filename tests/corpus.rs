@@ -8,6 +8,7 @@
 mod targets;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/inputs").join(target);
@@ -18,8 +19,15 @@ fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
+/// Memory is counted for the whole process, and tests are threads of one.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs all inputs, and says which of them fail.
 fn replay(target: &str, run: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
+    let _alone = alone();
     let failed: Vec<PathBuf> = inputs(target)
         .into_iter()
         .filter(|(_, data)| std::panic::catch_unwind(|| run(data)).is_err())
@@ -58,6 +66,7 @@ fn map() {
 /// Otherwise these targets would not get past the front door.
 #[test]
 fn seeds_that_should_be_accepted_are() {
+    let _alone = alone();
     for (path, data) in inputs("seal") {
         let sound = path.to_str().unwrap().contains("sound-");
         assert!(!sound || targets::seal::run(&data), "{}", path.display());
@@ -85,6 +94,7 @@ fn hf() {
 /// yesterday's format. `WEIGHTFS_WRITE_SEEDS=1` writes them.
 #[test]
 fn seeds_are_current() {
+    let _alone = alone();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/inputs");
     for (name, bytes) in seeds() {
         let path = dir.join(&name);

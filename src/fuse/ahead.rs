@@ -237,6 +237,11 @@ impl<Q> Ahead<Q> {
         if let Some(len) = reader.len.filter(|&len| len > 0) {
             range.end = range.end.min(len);
         }
+        if range.is_empty() {
+            // Behind the end of the file: the kernel asks for that, too.
+            state.readers.push(reader);
+            return Taken::Missing(question);
+        }
         reader.note(&range);
         // What begins before the question's end and does not hold it is of no use any more.
         let holds =

@@ -152,6 +152,7 @@ impl<'a> MapDocument<'a> {
         };
         let whole = range.clone().all(|index| table.part(index).whole);
         match made {
+            1 if !whole && table.reshaped(source) => return Some(Made::Reshaped),
             1 if !whole => return Some(Made::Cut),
             _ if !whole => return None,
             _ => {}
@@ -170,6 +171,8 @@ enum Made<'a> {
     Whole(Vec<Option<Cow<'a, str>>>),
     /// As without the table: one tensor, or slices of it.
     Cut,
+    /// Slices of what has another shape than what is stored: each needs its own.
+    Reshaped,
 }
 
 /// A shape mismatch as it is written.
@@ -218,9 +221,10 @@ impl Serialize for Pairs<'_> {
                     all if all.iter().all(Option::is_none) => map.serialize_entry(name, &())?,
                     all => map.serialize_entry(name, all)?,
                 },
-                Some(Made::Cut) | None => {
+                Some(Made::Cut | Made::Reshaped) | None => {
                     let range = catalog.targets(model, source);
-                    map.serialize_entry(name, &Parts { model, catalog, stored, range })?;
+                    let shapes = matches!(made, Some(Made::Reshaped));
+                    map.serialize_entry(name, &Parts { model, catalog, stored, range, shapes })?;
                 }
             }
         }
@@ -234,6 +238,8 @@ struct Parts<'a> {
     catalog: &'a Catalog,
     stored: &'a Tensor,
     range: Range<usize>,
+    /// Whether each needs its shape, whatever they look like.
+    shapes: bool,
 }
 
 /// A slice with its shape; without a name it is not shown.
@@ -314,12 +320,15 @@ impl Serialize for Parts<'_> {
         if self.range.is_empty() {
             return serializer.serialize_none();
         }
+        if self.shapes {
+            return self.shaped(serializer);
+        }
         if let Some(bytes) = self.plain_slice() {
             return self.plain(bytes, serializer);
         }
         let mut parts = self.iter();
         match (parts.next(), parts.next()) {
-            (Some(only), None) if only.extent.len == self.stored.extent.len => {
+            (Some(only), None) if *only.shape == *self.stored.shape => {
                 serializer.serialize_str(&text(only.name))
             }
             _ => self.shaped(serializer),

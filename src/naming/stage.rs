@@ -67,6 +67,8 @@ pub(super) struct Ran {
 pub(super) struct FromTable {
     /// Per stored tensor how many the table made of it; [`FromTable::AS_STORED`]: not asked.
     made: Vec<u32>,
+    /// Per stored tensor whether the table gave it another shape.
+    reshaped: Vec<bool>,
     /// Per mounted tensor which of those it is, and whether all of it.
     parts: Vec<Origin>,
 }
@@ -84,7 +86,11 @@ impl FromTable {
             if kept { FromTable::AS_STORED } else { count }
         });
         let made = made.collect();
-        FromTable { made, parts }
+        let reshaped = (0u32..).zip(&model.tensors).map(|(source, stored)| {
+            let mut shapes = list.range(source).map(|index| list.get(model, index).shape);
+            shapes.next().is_some_and(|shape| *shape != *stored.shape)
+        });
+        FromTable { made, reshaped: reshaped.collect(), parts }
     }
 
     /// Goes through one more stage.
@@ -99,6 +105,11 @@ impl FromTable {
     /// How many tensors the table made of a stored one; `None`: it was left alone.
     pub(super) fn made(&self, source: u32) -> Option<u32> {
         Some(self.made[source as usize]).filter(|&made| made != FromTable::AS_STORED)
+    }
+
+    /// Whether the first of those has another shape than what is stored.
+    pub(super) fn reshaped(&self, source: u32) -> bool {
+        self.reshaped[source as usize]
     }
 
     /// Which of those a mounted tensor is.

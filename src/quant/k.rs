@@ -3,7 +3,7 @@
 //! Fields stand as offset, bytes, meaning; the names are those of the structs in ggml's
 //! `ggml-common.h`. In each, `e` is the element and `l = e % 32`.
 
-use super::kernel::{Kernel, Value, f16_at, field, u32_at};
+use super::kernel::{Kernel, Value, f16_at, field, one_nan, u32_at};
 
 /// The halves of a block, numbered, each as four groups of 32 values.
 #[inline(always)]
@@ -41,6 +41,7 @@ impl Kernel<84, 256> for Q2K {
             q2_group::<2, V>(codes, scales, d, g2);
             q2_group::<3, V>(codes, scales, d, g3);
         }
+        one_nan(d, values);
     }
 }
 
@@ -162,6 +163,7 @@ impl Kernel<144, 256> for Q4K {
             q4_group::<0, V>(codes, d, [scales[2 * n], mins[2 * n]], even);
             q4_group::<4, V>(codes, d, [scales[2 * n + 1], mins[2 * n + 1]], odd);
         }
+        one_nan(d, values);
     }
 }
 
@@ -204,6 +206,7 @@ impl Kernel<176, 256> for Q5K {
             q5_group::<0, V>(low, high, mask, d, pair(2 * n), even);
             q5_group::<4, V>(low, high, mask << 1, d, pair(2 * n + 1), odd);
         }
+        one_nan(d, values);
     }
 }
 

@@ -13,6 +13,9 @@ const BATCH: usize = 8;
 pub(super) trait Value: Copy {
     /// `value` in this form.
     fn of(value: f32) -> Self;
+
+    /// The value again.
+    fn get(self) -> f32;
 }
 
 impl Value for f32 {
@@ -20,12 +23,22 @@ impl Value for f32 {
     fn of(value: f32) -> f32 {
         value
     }
+
+    #[inline(always)]
+    fn get(self) -> f32 {
+        self
+    }
 }
 
 impl Value for [u8; 4] {
     #[inline(always)]
     fn of(value: f32) -> [u8; 4] {
         value.to_le_bytes()
+    }
+
+    #[inline(always)]
+    fn get(self) -> f32 {
+        f32::from_le_bytes(self)
     }
 }
 
@@ -137,6 +150,22 @@ pub(super) fn scale_from<V: Value, const N: usize>(
 ) {
     for (value, code) in values.iter_mut().zip(codes) {
         *value = V::of(f32::from(*code) * scale + offset);
+    }
+    one_nan([scale, offset], values);
+}
+
+/// Gives every NaN of a block with these two scales one form. Where two NaN meet the
+/// processor keeps the first, and the compiler may order them in one way at one place and in
+/// another at the next: the same block would be read as different bytes.
+#[inline(always)]
+pub(super) fn one_nan<V: Value, const N: usize>(scales: [f32; 2], values: &mut [V; N]) {
+    if scales.iter().all(|scale| scale.is_finite()) {
+        return;
+    }
+    for value in values {
+        if value.get().is_nan() {
+            *value = V::of(f32::NAN);
+        }
     }
 }
 

@@ -105,10 +105,18 @@ pub struct Factors {
     pub offset: f32,
 }
 
+/// What becomes of everything that meets a factor that is no number. Where the value is none
+/// either, the processor keeps the first of the two, and the compiler orders them as it likes:
+/// the bytes would depend on how much is read at a time.
+const NAN: [u8; 4] = f32::NAN.to_le_bytes();
+
 /// Applies `factors` to `values`.
 #[inline]
 pub fn apply(second: Second, factors: Factors, values: &mut [[u8; 4]]) {
     let Factors { zero, scale, offset } = factors;
+    if scale.is_nan() || matches!(second, Second::Offset(_)) && offset.is_nan() {
+        return values.fill(NAN);
+    }
     match second {
         Second::None | Second::Global(..) => {
             for value in values {
@@ -140,6 +148,10 @@ pub fn apply_groups<const N: usize>(scales: &[[u8; 4]], values: &mut [[u8; 4]]) 
     let groups = values.as_chunks_mut::<N>().0;
     for (group, scale) in groups.iter_mut().zip(scales) {
         let scale = f32::from_le_bytes(*scale);
+        if scale.is_nan() {
+            group.fill(NAN);
+            continue;
+        }
         for value in group {
             *value = (f32::from_le_bytes(*value) * scale).to_le_bytes();
         }
@@ -177,6 +189,26 @@ mod tests {
         let multiplied = Operation::Multiply.combine(block, 1.0 / 3000.0);
         assert_eq!((divided * 0.5).to_bits(), 0x3983_126F);
         assert_eq!((multiplied * 0.5).to_bits(), 0x3983_126E);
+    }
+
+    #[test]
+    fn where_two_nans_meet_there_is_one_form() {
+        let nan = f32::from_bits(0xFFC1_2345);
+        let mut values = [nan.to_le_bytes(), 7.0f32.to_le_bytes(), f32::INFINITY.to_le_bytes()];
+        let [scaled, offset] = [(nan, 1.0), (1.0, nan)];
+        for (second, (scale, offset)) in [
+            (Second::None, scaled),
+            (Second::ZeroBytes, scaled),
+            (Second::Over127, scaled),
+            (Second::Offset(DType::F32), scaled),
+            (Second::Offset(DType::F32), offset),
+        ] {
+            let mut values = values;
+            apply(second, Factors { zero: 1.0, scale, offset }, &mut values);
+            assert_eq!(values, [NAN; 3], "{second:?}");
+        }
+        assert_eq!(apply_groups::<3>(&[nan.to_le_bytes()], &mut values), 3);
+        assert_eq!(values, [NAN; 3]);
     }
 
     #[test]

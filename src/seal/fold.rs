@@ -5,9 +5,11 @@
 //! second, and the second's. So a seal whose parts contradict each other is found when
 //! it is loaded, for a few nanoseconds a chunk.
 
+use super::grid::MAX_CHUNK;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crc32fast::Hasher;
+use std::sync::OnceLock;
 
 /// Characters that hold three whole sums: base64 begins anew after each.
 const GROUP: usize = 16;
@@ -21,21 +23,28 @@ type Shift = [[u32; 256]; 4];
 
 /// Moves CRC32s on by any number of bytes up to a chunk.
 pub(super) struct Shifts {
-    /// By 1, 2, 4, ... bytes; the last by a whole chunk.
-    powers: Vec<Shift>,
+    /// A chunk has 2 to the power of this many bytes.
+    power: u32,
 }
 
 impl Shifts {
-    /// For chunks of `chunk` bytes, a power of two.
+    /// For chunks of `chunk` bytes, a power of two, at most [`MAX_CHUNK`].
     pub(super) fn new(chunk: u64) -> Shifts {
-        Shifts { powers: (0..=chunk.ilog2()).map(|power| shift_by(1 << power)).collect() }
+        Shifts { power: chunk.ilog2() }
     }
 
     /// Moves `crc` on by `len` bytes, at most a chunk.
     fn by(&self, len: u64, crc: u32) -> u32 {
-        let used = self.powers.iter().enumerate().filter(|(power, _)| len >> power & 1 == 1);
-        used.fold(crc, |crc, (_, shift)| moved(shift, crc))
+        let used = (0..=self.power).filter(|power| len >> power & 1 == 1);
+        used.fold(crc, |crc, power| moved(shift(power), crc))
     }
+}
+
+/// By 2 to the power of `power` bytes: made when first needed, then kept.
+fn shift(power: u32) -> &'static Shift {
+    static SHIFTS: [OnceLock<Box<Shift>>; MAX_CHUNK.ilog2() as usize + 1] =
+        [const { OnceLock::new() }; MAX_CHUNK.ilog2() as usize + 1];
+    SHIFTS[power as usize].get_or_init(|| Box::new(shift_by(1 << power)))
 }
 
 fn shift_by(len: u64) -> Shift {
@@ -80,9 +89,9 @@ impl Folded {
 }
 
 /// Takes a table in.
-pub(super) struct Fold<'a> {
+pub(super) struct Fold {
     /// By a whole chunk; `None` where nobody asks for the whole.
-    shift: Option<&'a Shift>,
+    shift: Option<&'static Shift>,
     folded: Folded,
     /// The beginning of a group, and how much of it.
     rest: [u8; GROUP],
@@ -90,9 +99,9 @@ pub(super) struct Fold<'a> {
     sound: bool,
 }
 
-impl<'a> Fold<'a> {
-    pub(super) fn new(shifts: Option<&'a Shifts>) -> Fold<'a> {
-        let shift = shifts.and_then(|shifts| shifts.powers.last());
+impl Fold {
+    pub(super) fn new(shifts: Option<&Shifts>) -> Fold {
+        let shift = shifts.map(|shifts| shift(shifts.power));
         Fold { shift, folded: Folded::default(), rest: [0; GROUP], held: 0, sound: true }
     }
 

@@ -7,11 +7,9 @@
 //! holds one buffer. Hashes a range as it passes, so that the bytes that were hashed
 //! are the bytes that were read.
 
+use super::hashing::Hashing;
 use crate::bytes::ReadAt;
-use sha2::{Digest, Sha256};
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 /// Bytes read at a time.
 const BUFFER: usize = 256 << 10;
@@ -54,31 +52,6 @@ pub(super) struct Lexer<'a> {
     hashed: usize,
 }
 
-/// A SHA-256 that a thread of its own computes, since it takes as long as the reading.
-struct Hashing {
-    send: SyncSender<(Vec<u8>, usize)>,
-    /// Buffers that it has done with, to be filled again.
-    back: Receiver<Vec<u8>>,
-    done: JoinHandle<[u8; 32]>,
-}
-
-impl Hashing {
-    fn start() -> io::Result<Hashing> {
-        let (send, receive) = sync_channel::<(Vec<u8>, usize)>(2);
-        let (give, back) = sync_channel(4);
-        let done = std::thread::Builder::new().name("seal-hash".to_owned()).spawn(move || {
-            let mut hash = Sha256::new();
-            for (bytes, from) in receive {
-                hash.update(&bytes[from..]);
-                // Where nobody has room for it, it is freed.
-                let _ = give.try_send(bytes);
-            }
-            hash.finalize().into()
-        })?;
-        Ok(Hashing { send, back, done })
-    }
-}
-
 impl<'a> Lexer<'a> {
     pub(super) fn new(from: &'a dyn ReadAt) -> Lexer<'a> {
         Lexer { from, buffer: Vec::new(), base: 0, at: 0, hash: None, hashed: 0 }
@@ -95,33 +68,28 @@ impl<'a> Lexer<'a> {
 
     /// Starts hashing with the next byte.
     pub(super) fn hash_from_here(&mut self) -> Result<()> {
-        self.hash = Some(Hashing::start().map_err(LexError::Io)?);
+        let all_here = self.base + self.buffer.len() as u64 >= self.from.len();
+        self.hash = Some(match all_here {
+            true => Hashing::here(),
+            false => Hashing::beside().map_err(LexError::Io)?,
+        });
         self.hashed = self.at;
         Ok(())
     }
 
     /// SHA-256 of everything since [`Lexer::hash_from_here`].
     pub(super) fn hash_to_here(&mut self) -> Result<[u8; 32]> {
-        let lost = || LexError::Io(io::Error::other("the hashing thread is gone"));
-        let Some(Hashing { send, done, .. }) = self.hash.take() else {
-            return Err(lost());
-        };
-        let rest = self.buffer[self.hashed..self.at].to_vec();
-        send.send((rest, 0)).map_err(|_| lost())?;
-        drop(send);
-        done.join().map_err(|_| lost())
+        let rest = &self.buffer[self.hashed..self.at];
+        let hash = self.hash.take().ok_or_else(|| io::Error::other("nothing was hashed"));
+        hash.and_then(|hash| hash.finish(rest)).map_err(LexError::Io)
     }
 
     /// Replaces the used-up buffer. False at the end.
     #[cold]
     fn refill(&mut self) -> Result<bool> {
         self.base += self.at as u64;
-        if let Some(hash) = &self.hash {
-            // It gets this buffer, and we a new one.
-            let used = std::mem::take(&mut self.buffer);
-            let lost = |_| LexError::Io(io::Error::other("the hashing thread is gone"));
-            hash.send.send((used, self.hashed)).map_err(lost)?;
-            self.buffer = hash.back.try_recv().unwrap_or_default();
+        if let Some(hash) = &mut self.hash {
+            hash.pass(&mut self.buffer, self.hashed).map_err(LexError::Io)?;
         }
         (self.at, self.hashed) = (0, 0);
         let left = self.from.len().saturating_sub(self.base);
@@ -464,6 +432,7 @@ static IS_BASE64: [bool; 256] = {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use sha2::{Digest, Sha256};
 
     fn skipped(text: &[u8]) -> bool {
         let text = text.to_vec();

@@ -180,6 +180,22 @@ fn part_of_an_answer_leaves_the_rest() {
 }
 
 #[test]
+fn behind_the_end_there_is_nothing() {
+    let ahead = Ahead::new(2);
+    // All but the last bytes, so that their answer stays.
+    let (size, mut at) = (1_000_000, 0);
+    while at + size < LEN {
+        ask(&ahead, file(1), at..at + size);
+        at += size;
+    }
+    for start in [LEN, LEN + 1, LEN + 5 * MIB, u64::MAX - 5] {
+        let range = start..start.saturating_add(MIB);
+        assert!(matches!(ahead.take(file(1), range.clone(), range), Taken::Missing(_)), "{start}");
+    }
+    assert!(ask(&ahead, file(1), at..at + size), "the answer that goes up to the end");
+}
+
+#[test]
 fn memory_is_bounded_and_goes_back() {
     let ahead = Ahead::new(64);
     let mut kept = Vec::new();

@@ -16,11 +16,14 @@ use std::io;
 /// much by itself: only pages that are written count, and the rest goes back at the end. A
 /// vector that grows would leave its former places behind.
 const ROOM: usize = 33 << 20;
+/// A vocabulary of fewer tokens asks for no room: what it leaves behind is small, and a small
+/// file must not claim memory that it does not need.
+const MANY: usize = 10_000;
 
 /// The bytes of `tokenizer.json`.
 pub(super) fn write(meta: Meta<'_>, recipe: &Recipe<'_>) -> io::Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(ROOM);
     let mut vocabulary = Vocabulary::read(meta, recipe)?;
+    let mut out = Vec::with_capacity(if vocabulary.len() < MANY { 0 } else { ROOM });
     let index = Index::new(&mut vocabulary);
     let special = Special::of(meta, recipe);
     let frame = Frame { meta, recipe, vocabulary: &vocabulary, index: &index, special };

@@ -3,6 +3,7 @@
 //! middle too; a parse that knows the metadata gives the same; as a file system every file
 //! has the size it says.
 
+use super::memory::within;
 use super::with_scratch;
 use weightfs::bytes::{ReadAt, read_vec};
 use weightfs::format::gguf::array::{ArrayReader, Item};
@@ -11,9 +12,11 @@ use weightfs::format::{Limits, detect};
 use weightfs::model::{Array, Encoding, Text, Value};
 
 /// Bytes claimed for each byte of a header: the smallest tensor takes 28 bytes there.
-const MULTIPLE: u64 = 16;
+const MULTIPLE: usize = 16;
 /// Bytes claimed whatever the input.
-const CONSTANT: u64 = 64 << 10;
+const CONSTANT: usize = 64 << 10;
+/// Bytes that a mount may take beside that: descriptions are JSON, and a chunk is copied.
+const SERVING: usize = 1 << 20;
 /// One accepted input of so many is served.
 const SERVED: u32 = 8;
 /// Longer inputs say nothing that shorter ones do not.
@@ -25,9 +28,12 @@ pub(crate) fn run(data: &[u8]) {
         return;
     }
     let bytes = data.to_vec();
-    detect(&bytes).unwrap();
-    let Ok(file) = parse(&bytes, &Limits::default()) else { return };
-    check(&file, &bytes);
+    let file = within(MULTIPLE * data.len() + CONSTANT, || {
+        detect(&bytes).unwrap();
+        parse(&bytes, &Limits::default())
+    });
+    let Ok(file) = file else { return };
+    within(MULTIPLE * data.len() + CONSTANT, || check(&file, &bytes));
     let hint = Known { tensor_infos: file.tensor_infos, arrays: Vec::new() };
     let known = parse_known(&bytes, &Limits::default(), &hint).unwrap();
     // Metadata may hold NaN, which equals nothing.
@@ -42,12 +48,16 @@ pub(crate) fn run(data: &[u8]) {
 
 /// One input as a file system.
 pub(crate) fn served(data: &[u8]) {
-    with_scratch(|scratch| super::tree::walk_file(scratch.fill(data)));
+    with_scratch(|scratch| {
+        let path = scratch.fill(data);
+        within(SERVING + MULTIPLE * data.len(), || super::tree::walk_file(path));
+    });
 }
 
 fn check(file: &GgufFile, bytes: &Vec<u8>) {
     let len = bytes.len() as u64;
-    assert!(file.reserved_bytes <= MULTIPLE * len + CONSTANT, "{} of {len}", file.reserved_bytes);
+    let most = (MULTIPLE * bytes.len() + CONSTANT) as u64;
+    assert!(file.reserved_bytes <= most, "{} of {len}", file.reserved_bytes);
     assert!(file.tensor_infos <= file.data_start && file.data_start <= len);
     let mut end = file.data_start;
     for tensor in &file.tensors {

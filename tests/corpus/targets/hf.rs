@@ -2,6 +2,7 @@
 //! planned is written or refused with words; what is JSON by name is JSON; the same twice;
 //! no file is longer than a multiple of the input.
 
+use super::memory::within;
 use super::take::Take;
 use weightfs::dtype::DType;
 use weightfs::hf::{self, File, Weights, meta::Meta};
@@ -16,6 +17,8 @@ const LONGEST: usize = 8 << 10;
 const CONSTANT: usize = 256 << 10;
 /// Bytes written for each of the input.
 const MULTIPLE: usize = 512;
+/// Bytes of memory, at most, beside some for each of what is written.
+const MEMORY: usize = 1 << 20;
 
 const ARCHITECTURES: [&str; 40] = [
     "llama",
@@ -207,10 +210,14 @@ pub(crate) fn written(data: &[u8], times: u32) {
         return;
     }
     let model = model(&mut Take(data));
+    within(MEMORY + 4 * MULTIPLE * data.len(), || files(data, &model, times));
+}
+
+fn files(data: &[u8], model: &Model, times: u32) {
     // The store has no files: all metadata is in memory, and a tensor that is read fails.
     let bare = Model { tensors: Vec::new(), shards: Vec::new(), ..model.clone() };
     let store = Store::new(bare, Vec::new(), None, StoreOptions::default());
-    let meta = Meta::new(&model, &store);
+    let meta = Meta::new(model, &store);
     let plan = hf::plan(meta);
     for file in plan.files {
         let Ok(text) = hf::write(meta, file, Weights::Bfloat16) else { continue };

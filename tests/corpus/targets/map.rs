@@ -3,6 +3,7 @@
 //! inside the stored ones, under a name of its own; written as a map file it is read back to
 //! the same names and bytes.
 
+use super::memory::within;
 use super::writers::{self, Tensor, Value};
 use super::{Scratch, tree, with_scratch};
 use std::sync::OnceLock;
@@ -14,6 +15,9 @@ use weightfs::source::IoMode;
 
 /// Longer inputs say nothing that shorter ones do not.
 const LONGEST: usize = 8 << 10;
+
+/// Bytes that an input may take: patterns have 64 MiB together, more while they are compiled.
+const MOST: usize = 96 << 20;
 
 struct Known {
     model: Model,
@@ -79,26 +83,28 @@ pub(crate) fn run(data: &[u8]) -> bool {
     if data.len() > LONGEST {
         return false;
     }
-    let Known { model, facts } = &models()[data.len() % 2];
-    with_scratch(|scratch| {
-        let spec = MapSpec::File(scratch.fill(data).into());
-        let catalog = match Catalog::build(model, facts, &[spec]) {
-            Ok(catalog) => catalog,
-            Err(error) => {
-                assert!(!error.to_string().is_empty());
-                return false;
-            }
-        };
-        tree::check_catalog(model, &catalog);
-        let mut text = Vec::new();
-        MapDocument::new(model, &catalog, None).unwrap().write(&mut text).unwrap();
-        let spec = MapSpec::File(scratch.fill(&text).into());
-        let again = Catalog::build(model, facts, &[spec]).unwrap_or_else(|e| {
-            panic!("{e}\n{}", String::from_utf8_lossy(&text));
-        });
-        assert_eq!(listed(model, &catalog), listed(model, &again));
-        true
-    })
+    let known = &models()[data.len() % 2];
+    within(MOST, || with_scratch(|scratch| accepted(known, scratch, data)))
+}
+
+fn accepted(Known { model, facts }: &Known, scratch: &Scratch, data: &[u8]) -> bool {
+    let spec = MapSpec::File(scratch.fill(data).into());
+    let catalog = match Catalog::build(model, facts, &[spec]) {
+        Ok(catalog) => catalog,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    tree::check_catalog(model, &catalog);
+    let mut text = Vec::new();
+    MapDocument::new(model, &catalog, None).unwrap().write(&mut text).unwrap();
+    let spec = MapSpec::File(scratch.fill(&text).into());
+    let again = Catalog::build(model, facts, &[spec]).unwrap_or_else(|e| {
+        panic!("{e}\n{}", String::from_utf8_lossy(&text));
+    });
+    assert_eq!(listed(model, &catalog), listed(model, &again));
+    true
 }
 
 type Row = (Vec<u8>, Vec<u64>, Extent);

@@ -1,13 +1,14 @@
 //! What is done with one input of each fuzz target. The property stands at the top of each.
 //!
 //! Shared by the fuzzer (`tests/fuzz`) and by `tests/corpus.rs`, which runs every kept input.
-//! A broken property is a panic. Nothing here waits or keeps anything from input to input,
+//! A broken property is a panic, more memory than is fair as well. Nothing here waits or keeps anything from input to input,
 //! except the models that the seals and maps are of.
 #![allow(clippy::unwrap_used)]
 
 pub(crate) mod gguf;
 pub(crate) mod hf;
 pub(crate) mod map;
+pub(crate) mod memory;
 pub(crate) mod safetensors;
 pub(crate) mod seal;
 pub(crate) mod take;

@@ -2,15 +2,16 @@
 //! read as an index. No panic; memory that the reader claims stays within a small multiple
 //! of the input; what is accepted fills the file without holes.
 
+use super::memory::within;
 use std::io;
 use weightfs::bytes::ReadAt;
 use weightfs::format::safetensors::{SafetensorsFile, index, parse};
 use weightfs::format::{Limits, detect};
 
 /// Bytes claimed for each byte of a header: the smallest tensor takes 50 bytes there.
-const MULTIPLE: u64 = 16;
+const MULTIPLE: usize = 16;
 /// Bytes claimed whatever the input.
-const CONSTANT: u64 = 64 << 10;
+const CONSTANT: usize = 64 << 10;
 /// Longer inputs say nothing that shorter ones do not.
 const LONGEST: usize = 16 << 10;
 
@@ -45,9 +46,10 @@ pub(crate) fn run(data: &[u8]) {
     if !data.starts_with(b"{") {
         return file(Sparse { bytes: data.to_vec(), len: data.len() as u64 });
     }
-    if let Ok(index) = index::parse(data, &Limits::default()) {
-        let least = (data.len() as u64) * MULTIPLE + CONSTANT;
-        assert!(index.reserved_bytes <= least, "{} of {}", index.reserved_bytes, data.len());
+    let most = data.len() * MULTIPLE + CONSTANT;
+    if let Ok(index) = within(most, || index::parse(data, &Limits::default())) {
+        let (claimed, len) = (index.reserved_bytes, data.len());
+        assert!(claimed <= most as u64, "{claimed} of {len}");
         assert!(index.weight_map.iter().all(|(_, shard)| (*shard as usize) < index.shards.len()));
     }
     let mut bytes = (data.len() as u64).to_le_bytes().to_vec();
@@ -64,15 +66,18 @@ fn last_number(text: &[u8]) -> u64 {
 }
 
 fn file(bytes: Sparse) {
-    detect(&bytes).unwrap();
-    if let Ok(file) = parse(&bytes, &Limits::default()) {
+    let parsed = within(MULTIPLE * bytes.bytes.len() + CONSTANT, || {
+        detect(&bytes).unwrap();
+        parse(&bytes, &Limits::default())
+    });
+    if let Ok(file) = parsed {
         check(&file, &bytes);
     }
 }
 
 fn check(file: &SafetensorsFile, bytes: &Sparse) {
-    let header = bytes.bytes.len() as u64;
-    let most = MULTIPLE * header + CONSTANT;
+    let header = bytes.bytes.len();
+    let most = (MULTIPLE * header + CONSTANT) as u64;
     assert!(file.reserved_bytes <= most, "{} of {header}", file.reserved_bytes);
     let mut end = file.data_start;
     for tensor in &file.tensors {

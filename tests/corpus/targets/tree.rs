@@ -95,7 +95,12 @@ pub(crate) fn range(fs: &WeightFs, node: Node, whole: &[u8], from: usize, len: u
     let mut bytes = vec![0x5A; len];
     let read = fs.read(node.ino(), Handle(0), from as u64, &mut bytes).unwrap();
     let wanted = &whole[from.min(whole.len())..from.saturating_add(len).min(whole.len())];
-    assert!(bytes[..read] == *wanted, "{node:?} {from}+{len} of {}", whole.len());
+    let bytes = &bytes[..read];
+    if let Some(at) = (0..read.max(wanted.len())).find(|&at| bytes.get(at) != wanted.get(at)) {
+        let near = |all: &[u8]| all[all.len().min(at.saturating_sub(8))..].to_vec();
+        let [is, was] = [near(bytes), near(wanted)].map(|all| all[..all.len().min(16)].to_vec());
+        panic!("{node:?} {from}+{len} of {}: byte {at}: {is:02x?} for {was:02x?}", whole.len());
+    }
 }
 
 /// Whether the file may fail to be read: what is made of metadata that proves to be wrong.

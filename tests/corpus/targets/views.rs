@@ -2,6 +2,7 @@
 //! with and without `map=hf`. No panic; any range of any file equals that slice of the
 //! whole; no file is longer than a small multiple of the input allows.
 
+use super::memory::within;
 use super::take::Take;
 use super::writers::{self, Tensor, Value};
 use super::{tree, with_scratch};
@@ -15,6 +16,10 @@ use weightfs::store::Verify;
 
 /// Elements of one tensor, at most: two blocks of the largest types and more.
 const MOST: u64 = 2048;
+/// Bytes of memory, at most, beside a multiple of the model's file.
+const CONSTANT: usize = 1 << 20;
+/// Bytes of memory for each byte of the file.
+const MULTIPLE: usize = 64;
 
 /// Architectures whose tables do something to values, and one that has none.
 const ARCHITECTURES: [&str; 14] = [
@@ -75,6 +80,14 @@ struct Case {
     file: Vec<u8>,
     hf: bool,
     verify: Verify,
+}
+
+impl Case {
+    /// Bytes that it may take: what a mount of anything takes, and some for each of the file,
+    /// of which 1 bit of weight is read as 4 bytes.
+    fn memory(&self) -> usize {
+        CONSTANT + MULTIPLE * self.file.len()
+    }
 }
 
 fn case(take: &mut Take<'_>) -> Case {
@@ -186,17 +199,21 @@ fn mounted(case: &Case) -> Option<WeightFs> {
 pub(crate) fn run(data: &[u8]) {
     let mut take = Take(data);
     let case = case(&mut take);
-    if let Some(fs) = mounted(&case) {
-        tree::some(&fs, &mut take);
-    }
+    within(case.memory(), || {
+        if let Some(fs) = mounted(&case) {
+            tree::some(&fs, &mut take);
+        }
+    });
 }
 
 /// One input: every file.
 pub(crate) fn run_all(data: &[u8]) {
     let case = case(&mut Take(data));
-    if let Some(fs) = mounted(&case) {
-        tree::all(&fs);
-    }
+    within(case.memory(), || {
+        if let Some(fs) = mounted(&case) {
+            tree::all(&fs);
+        }
+    });
 }
 
 /// A small file by number: seeds for the readers' targets.

@@ -203,3 +203,38 @@ fn cuts_behind_the_table_are_printed_or_refused() {
     let error = MapDocument::new(&source, &catalog, None).unwrap_err().to_string();
     assert!(error.contains("ffn_up_exps") && error.contains("cut again"), "{error}");
 }
+
+/// A name alone stands for the shape that the table gives, a list of names for that of each
+/// index: anything else is written with its shape.
+#[test]
+fn a_pair_that_gives_another_shape_is_printed_with_it() {
+    let mamba = ArchFacts { architecture: Some("mamba2".into()), ..ArchFacts::default() };
+    let source =
+        floats(&[("blk.0.ssm_norm.weight", &[2, 4]), ("blk.0.ssm_conv1d.weight", &[2, 4])]);
+    for (values, pairs) in [
+        ("none", r#""blk.0.ssm_norm.weight":[{"name":"a","shape":[4,2]}]"#),
+        ("hf", r#""blk.0.ssm_norm.weight":[{"name":"a","shape":[4,2]}]"#),
+        // As it is stored, but the table gives [8] and [2, 1, 4].
+        ("hf", r#""blk.0.ssm_norm.weight":[{"name":"a","shape":[2,4]}]"#),
+        ("hf", r#""blk.0.ssm_norm.weight":[{"name":"a","shape":[4]},{"name":"b","shape":[4]}]"#),
+        ("hf", r#""blk.0.ssm_conv1d.weight":[{"name":"a","shape":[4]},{"name":"b","shape":[4]}]"#),
+        ("hf", r#""blk.0.ssm_conv1d.weight":["a","b"]"#),
+        ("hf", r#""blk.0.ssm_conv1d.weight":["a",null]"#),
+        (
+            "hf",
+            r#""blk.0.ssm_conv1d.weight":[{"name":null,"shape":[2,2]},{"name":"b","shape":[4]}]"#,
+        ),
+    ] {
+        let values = if values == "hf" { r#""values":"hf","# } else { "" };
+        let text = format!(r#"{{"weightfs_map":1,{values}"pairs":{{{pairs}}}}}"#);
+        let read = |text: &[u8]| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            std::io::Write::write_all(&mut file, text).unwrap();
+            Catalog::build(&source, &mamba, &[MapSpec::File(file.path().into())]).unwrap()
+        };
+        let catalog = read(text.as_bytes());
+        let mut printed = Vec::new();
+        MapDocument::new(&source, &catalog, None).unwrap().write(&mut printed).unwrap();
+        assert_same(&source, &catalog, &read(&printed));
+    }
+}
