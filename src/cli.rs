@@ -15,6 +15,7 @@ mod clock;
 mod completions;
 mod confine;
 mod daemon;
+mod diff;
 mod engine;
 mod exit;
 mod info;
@@ -34,6 +35,7 @@ mod progress;
 mod provenance;
 mod ready;
 mod seal;
+mod stats;
 mod status;
 mod table;
 mod text;
@@ -75,6 +77,8 @@ fn dispatch(parsed: args::Parsed) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(&args),
         Command::Provenance(args) => provenance::run(&args),
         Command::Map(args) => map::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Completions(args) => completions::run(&args),
     }

@@ -19,7 +19,6 @@ mod hashing;
 mod headers;
 mod lexer;
 mod merge;
-mod ordered;
 mod peek;
 mod place;
 mod read;

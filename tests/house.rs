@@ -14,10 +14,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("quant", &["dtype"]),
     ("source", &["bytes"]),
     ("format", &["bytes", "dtype", "model"]),
+    ("ordered", &[]),
     ("overrides", &["model"]),
     ("naming", &["bytes", "dtype", "model"]),
     ("trust", &["bytes", "dtype", "model", "naming", "source"]),
-    ("seal", &["bytes", "dtype", "model", "source", "trust"]),
+    ("seal", &["bytes", "dtype", "model", "ordered", "source", "trust"]),
     ("store", &["bytes", "model", "seal", "source", "trust"]),
     ("depot", &["bytes", "source"]),
     ("load", &["bytes", "depot", "dtype", "format", "model", "source"]),
@@ -26,6 +27,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "view",
         &["bytes", "content", "dtype", "format", "model", "naming", "quant", "scale", "store"],
+    ),
+    (
+        "survey",
+        &["content", "dtype", "model", "naming", "ordered", "quant", "scale", "store", "view"],
     ),
     ("hf", &["content", "dtype", "format", "model", "quant", "store", "view"]),
     ("layout", &["hf", "model", "naming", "quant", "scale", "view"]),

@@ -48,6 +48,10 @@ pub(crate) enum Command {
     Provenance(ProvenanceArgs),
     /// Show stored names and the names they are mounted under
     Map(MapArgs),
+    /// Count the values of tensors: min, max, mean, std, zeros, NaN, Inf, histogram
+    Stats(StatsArgs),
+    /// Tell which tensors of two models differ, and how much
+    Diff(DiffArgs),
     /// Show what a mounted daemon does and has met
     Status(StatusArgs),
     /// Print a completion script for a shell
@@ -245,6 +249,43 @@ pub(crate) struct MapArgs {
     #[arg(long, value_name = "REF")]
     pub(crate) like: Option<PathBuf>,
     /// Print a map file that map=FILE reads
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    #[arg(value_name = "MODEL", help = MODEL)]
+    pub(crate) model: PathBuf,
+    /// Its name as mounted, or its file name in tensors/; shown with a histogram (all tensors if
+    /// none is given)
+    #[arg(value_name = "TENSOR")]
+    pub(crate) tensors: Vec<OsString>,
+    /// Print one JSON document, with a histogram of each tensor
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a heat map of the layers to F
+    #[arg(long, value_name = "F")]
+    pub(crate) svg: Option<PathBuf>,
+    /// End with exit code 3 when there is a NaN or an infinity
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    #[arg(value_name = "A", help = MODEL)]
+    pub(crate) a: PathBuf,
+    /// The model to compare it with
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Compare under the names of Hugging Face or of GGUF (and, with hf, their values), or rename
+    /// the tensors of A by a map file (may be repeated: stages)
+    #[arg(long, value_name = "none|hf|gguf|FILE", action = ArgAction::Append)]
+    pub(crate) map: Vec<OsString>,
+    /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -75,7 +75,7 @@ fn copy(opened: &Opened, content: &Content<'_>, out: &mut impl Write) -> Result<
 }
 
 /// The tensor called `wanted`, by its mounted name or else by its file's name in `tensors/`.
-fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>> {
+pub(super) fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>> {
     let model = &opened.model;
     let all = || (0..opened.catalog.len(model)).map(|i| opened.catalog.get(model, i));
     let file = wanted.strip_prefix(b"tensors/").unwrap_or(wanted);
@@ -95,7 +95,8 @@ fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>> {
         })
 }
 
-fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Error {
+/// The error for a name that no tensor has, with those that are near.
+pub(super) fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Error {
     let wanted = Safe(wanted).to_string();
     let mut text = format!("{model}: there is no tensor \"{wanted}\"");
     let near = near(opened, &wanted);

@@ -11,11 +11,11 @@ use std::io::{self, Write};
 pub(crate) enum Exit {
     /// It was done.
     Done = 0,
-    /// It failed: I/O, a bad model or map file, damage met by `cat`, no mount.
+    /// It failed: I/O, a bad model or map file, damage met by `cat`, `stats` or `diff`, no mount.
     Failed = 1,
     /// The command line is wrong, words and values of `-o` included.
     Usage = 2,
-    /// `verify` found damage.
+    /// `verify` found damage, `stats --check` NaN or infinities.
     Damage = 3,
     /// There is nothing to verify against.
     Unsealed = 4,
@@ -29,10 +29,10 @@ impl Exit {
         (Exit::Done, "Done."),
         (
             Exit::Failed,
-            "Failed: I/O, a bad model or map file, damage met by cat, a mount that did not come about.",
+            "Failed: I/O, a bad model or map file, damage met by cat, stats or diff, a mount that did not come about.",
         ),
         (Exit::Usage, "Usage: a wrong command line, or an unknown word or a bad value in -o."),
-        (Exit::Damage, "verify found damage."),
+        (Exit::Damage, "verify found damage; stats --check found NaN or an infinity."),
         (
             Exit::Unsealed,
             "Nothing to verify against: the model is not sealed and no digest was given; mount with seal=require.",

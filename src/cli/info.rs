@@ -18,6 +18,8 @@ use weightfs::store::Trust;
 use weightfs::view::document;
 use weightfs::view::json::scalar;
 
+mod layers;
+
 /// Bytes of a string that are looked at: no terminal shows more of one line.
 const STRING_PREFIX: u64 = 512;
 /// Columns of a bar.
@@ -42,6 +44,7 @@ fn write(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()> {
     writeln!(out, "{}", out.ink(Ink::Bold, &title))?;
     write_facts(opened, document, out)?;
     write_dtypes(document, out)?;
+    layers::write(opened, out)?;
     write_metadata(opened, out)?;
     write_warnings(document, out)
 }

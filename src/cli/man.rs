@@ -29,6 +29,8 @@ const SYNOPSIS: &[&str] = &[
     "weightfs seal --part FILE...",
     "weightfs seal --merge PART... [MODEL]",
     "weightfs map MODEL [--map M] [--json]",
+    "weightfs stats MODEL [TENSOR...] [--json] [--svg F] [--check]",
+    "weightfs diff A B [--map M] [--json]",
     "weightfs status MOUNTPOINT [--json]",
     "weightfs completions bash|zsh|fish",
 ];
@@ -46,6 +48,21 @@ const DESCRIPTION: &[&str] = &[
      unmount, lazily when files are open; a second signal ends at once. umount(8), fusermount3 -u and weightfs umount \
      all work. The dead mount of a killed daemon is cleared and mounted over. As weightfs MODEL MOUNTPOINT -o OPTIONS is \
      the form of a mount(8) helper, mount -t fuse.weightfs and lines in fstab work as well.",
+];
+
+const VALUES: &[&str] = &[
+    "stats and diff take the values that the float views show: quantised tensors decoded, codes with scales times their scales. \
+     Integers and booleans are taken as they are (least and greatest exact), complex numbers by their magnitude, in diff by \
+     their parts. What has no values is listed with null. Every byte is checked as in a mount; a tensor that cannot be read is \
+     named on stderr, the others are done all the same, and the exit code is 1.",
+    "min, max, mean and std (of the values themselves, as numpy.std) are of the finite values; zeros counts both, NaN and Inf are \
+     counted apart. The histogram has 32 bins of equal width from min to max (around a single value: 1 wide); a bin holds its \
+     lower edge, the last its upper edge too. Results do not depend on the number of threads. --svg draws the deviation of each \
+     tensor in each layer, on a logarithmic scale; experts of one layer share a cell.",
+    "diff pairs tensors by name; --map hf and --map gguf are applied to both models, a map file to A. Of tensors of one type and \
+     shape the bytes are compared first; those that both seals give the same SHA-256 are not read. In JSON, result is same (every byte), equal \
+     (every value), differs, shape (not compared), bytes (there are no values to compare), only_a, only_b or failed. \
+     A NaN equals a NaN; rms and cosine are of the places where both are finite.",
 ];
 
 /// Paths in the mount and what they hold.
@@ -246,6 +263,14 @@ const EXAMPLES: &[(&str, &str)] = &[
         "weightfs provenance gemma.gguf > gemma.yaml",
         "A report of what it is, which verify --against takes again.",
     ),
+    (
+        "weightfs stats --check gemma.gguf",
+        "Statistics of every tensor, and exit code 3 when there is a NaN or an infinity.",
+    ),
+    (
+        "weightfs diff gemma.gguf gemma-Q4_K_M.gguf",
+        "Which tensors a quantisation or a fine-tune changed, and how much.",
+    ),
     ("weightfs cat gemma.gguf token_embd.weight | sha256sum", "One tensor without mounting."),
     ("cat /mnt/g/metadata/tokenizer.chat_template", "The chat template, byte for byte."),
     (
@@ -303,6 +328,8 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     paragraphs(out, &[NAMES])?;
     section(out, "MAP FILES")?;
     paragraphs(out, MAPS)?;
+    section(out, "VALUES")?;
+    paragraphs(out, VALUES)?;
     section(out, "FILES")?;
     list(out, FILES)?;
     section(out, "EXIT STATUS")?;

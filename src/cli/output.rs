@@ -26,6 +26,7 @@ pub(crate) enum Ink {
 /// Where results go.
 pub(crate) struct Out {
     to: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
     colour: bool,
     columns: usize,
     blocks: bool,
@@ -39,6 +40,7 @@ impl Out {
         let columns =
             terminal_size::terminal_size_of(&stdout).map_or(DEFAULT_COLUMNS, |(w, _)| w.0.into());
         Out {
+            terminal,
             colour: terminal
                 && !is_set("NO_COLOR")
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
@@ -72,6 +74,16 @@ impl Out {
     /// A bar for a share between 0 and 1; a share shows unless it is 0.0 %.
     pub(crate) fn bar(&self, share: f64, columns: usize) -> String {
         bar(share, columns, if self.blocks { ("\u{2588}", "\u{2591}") } else { ("#", ".") })
+    }
+
+    /// A bar of so many columns, without the rest.
+    pub(crate) fn full(&self, columns: usize) -> String {
+        (if self.blocks { "\u{2588}" } else { "#" }).repeat(columns)
+    }
+
+    /// Whether somebody looks at it as it is written.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// A JSON document: 2 spaces of indentation, a newline at its end.

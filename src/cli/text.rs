@@ -79,6 +79,20 @@ fn scaled(n: u64, step: f64, units: &[&str]) -> String {
     if unit == 0 { format!("{n} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// A number of any size in four digits: `0.01234`, `-1234`, `1.234e9`.
+pub(crate) fn number(x: f64) -> String {
+    let size = x.abs();
+    if x == 0.0 {
+        return "0".into();
+    }
+    if !x.is_finite() || !(1e-4..1e6).contains(&size) {
+        return format!("{x:.3e}");
+    }
+    let before = size.log10().floor() as i32;
+    let decimals = usize::try_from(3 - before).unwrap_or(0);
+    format!("{x:.decimals$}")
+}
+
 /// Bytes of a chunk, a power of two, without decimals: `512 B`, `64 KiB`, `16 MiB`.
 pub(crate) fn chunk_size(bytes: u64) -> String {
     match bytes {
@@ -170,6 +184,23 @@ mod tests {
             (999_999_999, "1.0 B"),
         ] {
             assert_eq!(count(n), want);
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size_have_four_digits() {
+        for (x, want) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (0.012345, "0.01235"),
+            (-1.0, "-1.000"),
+            (123_456.0, "123456"),
+            (1e6, "1.000e6"),
+            (1e-45, "1.000e-45"),
+            (f64::INFINITY, "inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(number(x), want);
         }
     }
 

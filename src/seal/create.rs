@@ -3,7 +3,6 @@
 
 use super::grid::{DEFAULT_CHUNK, Grid, Part, Piece, is_chunk_size};
 use super::hex::crc_hex;
-use super::ordered::in_order;
 use super::place::{self, Draft, beside, cache_home, cached_in, exists};
 use super::read::MAX_LEN;
 use super::sums::{Sums, crc_of, sum_piece};
@@ -12,6 +11,7 @@ use super::whole::Whole;
 use super::write::{Times, Writer};
 use super::{Seal, SealError, table_len};
 use crate::model::Model;
+use crate::ordered::in_order;
 use crate::source::Source;
 use crate::trust::{self, Anchor, Known};
 use std::hash::{BuildHasher, RandomState};

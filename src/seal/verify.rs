@@ -3,11 +3,11 @@
 use super::described::described;
 use super::grid::{Grid, Part, Piece};
 use super::hex::{crc_hex, hex};
-use super::ordered::in_order;
 use super::sums::{sha256_of, sum_piece};
 use super::whole::{Digested, Whole};
 use super::{Seal, SealError};
 use crate::model::Model;
+use crate::ordered::in_order;
 use crate::source::{IoMode, Source, SourceError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

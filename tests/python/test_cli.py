@@ -16,7 +16,7 @@ import safetensors_file
 from gguf_file import Gguf
 from mounting import is_mounted
 
-COMMANDS = ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "status", "completions"]
+COMMANDS = ["mount", "umount", "ls", "info", "cat", "seal", "verify", "map", "stats", "diff", "status", "completions"]
 
 
 @pytest.fixture

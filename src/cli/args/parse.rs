@@ -83,9 +83,6 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
     Ok(Parsed { command: cli.command, options, word })
 }
 
-/// Commands that other versions have or will have.
-const ELSEWHERE: [&str; 3] = ["provenance", "stats", "diff"];
-
 /// `help` and `help COMMAND` ask for help, as everywhere; `help /mnt/g` mounts a file called help.
 fn asks_for_help(after: &[OsString]) -> bool {
     match after {
@@ -102,13 +99,8 @@ fn lacks_arguments(error: &clap::Error) -> bool {
 /// What to say when a word stands alone: it is no command, and to mount it a MOUNTPOINT is missing.
 fn no_mountpoint(word: &OsStr) -> String {
     let shown = Safe(word.as_encoded_bytes()).to_string();
-    let first = if is_elsewhere(word) {
-        format!("{shown} is not a command of this version")
-    } else {
-        format!("{shown} is no command, and to mount it as a MODEL a MOUNTPOINT is needed")
-    };
     format!(
-        "{first}{}\ncommands: {}\nusage: weightfs MODEL MOUNTPOINT, or weightfs COMMAND ...\nhelp: weightfs --help",
+        "{shown} is no command, and to mount it as a MODEL a MOUNTPOINT is needed{}\ncommands: {}\nusage: weightfs MODEL MOUNTPOINT, or weightfs COMMAND ...\nhelp: weightfs --help",
         did_you_mean(word),
         commands().join(", ")
     )
@@ -119,11 +111,6 @@ fn no_mountpoint(word: &OsStr) -> String {
 pub(crate) fn no_such_command(word: &OsStr) -> Option<anyhow::Error> {
     let shown = Safe(word.as_encoded_bytes()).to_string();
     let list = format!("commands: {}\nhelp: weightfs --help", commands().join(", "));
-    if is_elsewhere(word) {
-        return Some(Failure::usage(format!(
-            "{shown} is not a command of this version, and there is no such MODEL\n{list}"
-        )));
-    }
     let plain = word.as_encoded_bytes().iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-');
     let meant = did_you_mean(word);
     (plain || !meant.is_empty()).then(|| {
@@ -136,10 +123,6 @@ pub(crate) fn no_such_command(word: &OsStr) -> Option<anyhow::Error> {
 
 fn did_you_mean(word: &OsStr) -> String {
     near_command(word).map_or(String::new(), |near| format!("; did you mean weightfs {near}?"))
-}
-
-fn is_elsewhere(word: &OsStr) -> bool {
-    ELSEWHERE.iter().any(|name| word == *name) && !is_command(word)
 }
 
 /// The names of all commands, in the order of the help text.
@@ -314,15 +297,13 @@ mod tests {
         for (word, part) in [
             ("lst", "did you mean weightfs ls?"),
             ("frob", "frob is no command"),
-            ("stats", "not a command of this version"),
             ("m.gguf", "MOUNTPOINT"),
         ] {
             let text = wrong(&[word]);
             assert!(text.contains(part) && text.contains("ls, info, cat"), "{text}");
             assert!(text.lines().count() <= 4, "{text}");
         }
-        for (word, said) in [("frob", true), ("stats", true), ("./m", false), ("gemma.gguf", false)]
-        {
+        for (word, said) in [("frob", true), ("./m", false), ("gemma.gguf", false)] {
             assert_eq!(no_such_command(OsStr::new(word)).is_some(), said, "{word}");
         }
     }
@@ -383,6 +364,9 @@ mod tests {
             &["m", "d", "e"],
             &["m", "d", "--ready-fd", "1"],
             &["cat", "m"],
+            &["stats"],
+            &["diff", "a"],
+            &["diff", "a", "b", "c"],
             &["cat", "m", "t", "--as", "f64"],
             &["seal"],
             &["seal", "m", "--chunk-size", "5000"],

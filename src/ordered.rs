@@ -18,7 +18,7 @@ struct State<I> {
 /// Runs `work` on each job on `threads` threads and hands the results to `sink` in the
 /// order of the jobs, on the calling thread. `tick` is called there now and then. The
 /// first error ends it all.
-pub(super) fn in_order<J, R, E>(
+pub(crate) fn in_order<J, R, E>(
     threads: usize,
     jobs: impl Iterator<Item = J> + Send,
     work: impl Fn(J) -> Result<R, E> + Sync,
