@@ -249,8 +249,36 @@ fn swapped(
     })
 }
 
-/// Reads the blocks that cover the request, once, and decodes them into `out`.
+/// Stored bytes held at a time while they are decoded, a whole number of chunks of most grids: a
+/// view that is narrower than what is stored would need several times the request otherwise.
+const PIECE: u64 = 1 << 20;
+
+/// Decodes the request into `out`, piece by piece.
 fn decode(
+    store: &Store,
+    source: &impl Bytes,
+    dtype: DType,
+    swap: Option<Swap>,
+    to: Target,
+    from: u64,
+    out: &mut [u8],
+) -> Result<(), ReadFailure> {
+    let block = dtype.block();
+    // No block is larger than a piece.
+    let piece = PIECE / block.bytes * block.elements * to.size() as u64;
+    let mut done = 0;
+    while done < out.len() {
+        let at = from + done as u64;
+        let take = (piece - at % piece).min((out.len() - done) as u64) as usize;
+        decode_piece(store, source, dtype, swap, to, at, &mut out[done..done + take])
+            .map_err(|f| ReadFailure { good: f.good + done, ..f })?;
+        done += take;
+    }
+    Ok(())
+}
+
+/// Reads the blocks that cover a piece, once, and decodes them into `out`.
+fn decode_piece(
     store: &Store,
     source: &impl Bytes,
     dtype: DType,

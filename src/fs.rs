@@ -393,6 +393,11 @@ impl WeightFs {
         }
     }
 
+    /// Whether `ino` is one of `source/`.
+    pub fn is_source(&self, ino: Ino) -> bool {
+        matches!(self.node(ino), Ok(Node::Source(_)))
+    }
+
     /// The file that holds the very bytes of `ino`, when they need no check and it is at hand.
     pub fn passes_through(&self, ino: Ino) -> Option<&File> {
         let Ok(Node::Source(shard)) = self.node(ino) else { return None };

@@ -45,7 +45,7 @@ pub(super) struct Part {
 impl Part {
     /// The bytes.
     pub(super) fn get(&self) -> &[u8] {
-        &self.bytes.bytes()[self.range.clone()]
+        self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }
 
@@ -136,6 +136,18 @@ impl<Q> State<Q> {
         (made + self.old.len() < ANSWERS).then(Room::default)
     }
 
+    /// Has one who has not asked for a while give up an answer, if there is any: the first of them.
+    fn reclaim(&mut self, now: Instant) {
+        let made = |answer: &Answer<Q>| matches!(answer.progress, Progress::Made(_));
+        let idle = self.readers.iter_mut().filter(|reader| !reader.is_reading(now));
+        let answer = idle.flat_map(|reader| {
+            let at = reader.answers.iter().position(made)?;
+            reader.answers.remove(at)
+        });
+        let answer = { answer }.next();
+        self.retire(answer);
+    }
+
     fn retire(&mut self, answers: impl IntoIterator<Item = Answer<Q>>) {
         for answer in answers {
             if let Progress::Made(bytes) = answer.progress {
@@ -156,6 +168,11 @@ impl<Q> Reader<Q> {
     /// Whether a question was handed over.
     fn is_asked(&self) -> bool {
         self.answers.iter().any(Answer::is_asked)
+    }
+
+    /// Whether he has asked a moment ago.
+    fn is_reading(&self, now: Instant) -> bool {
+        now.duration_since(self.asked) < RECENT
     }
 
     fn new(ino: Ino, range: &Range<u64>) -> Reader<Q> {
@@ -269,7 +286,7 @@ impl<Q> Ahead<Q> {
             return None;
         }
         let now = Instant::now();
-        let reads = |reader: &&Reader<Q>| now.duration_since(reader.asked) < RECENT;
+        let reads = |reader: &&Reader<Q>| reader.is_reading(now);
         if 2 * state.readers.iter().filter(reads).count() > self.cores {
             return None;
         }
@@ -286,7 +303,14 @@ impl<Q> Ahead<Q> {
         if state.readers[at].answers.len() >= DEPTH {
             return None;
         }
-        let mut bytes = state.room()?;
+        let mut bytes = match state.room() {
+            Some(bytes) => bytes,
+            None => {
+                // Who has stopped half way does not keep it from who reads.
+                state.reclaim(now);
+                state.room()?
+            }
+        };
         state.last += 1;
         let number = state.last;
         let progress = Progress::Making(None);

@@ -16,21 +16,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The handle of every file opened so: no reads come of it.
 const HANDLE: FileHandle = FileHandle(u64::MAX);
 
-/// The files that are open so.
+/// The source files that are open.
 #[derive(Debug, Default)]
 pub(super) struct Passthrough {
     /// Whether the kernel can.
     offered: bool,
     /// Whether it has said that we may not.
     refused: AtomicBool,
-    /// One per file: all who have it open must have the same.
-    open: Mutex<HashMap<Ino, Backing>>,
+    open: Mutex<HashMap<Ino, Opens>>,
 }
 
+/// How a file is open. The kernel fails an open that is not like the others there are of the
+/// file, with EIO, so that the first decides for all until the last is closed.
 #[derive(Debug)]
-struct Backing {
-    id: BackingId,
-    opens: usize,
+enum Opens {
+    /// Read by the kernel, so many times.
+    Passed(BackingId, usize),
+    /// Served by us, so many times.
+    Served(usize),
 }
 
 impl Passthrough {
@@ -39,43 +42,65 @@ impl Passthrough {
         Passthrough { offered, ..Passthrough::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Backing>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Opens>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens `ino` so that its bytes come from `file`; gives the reply back where that cannot be.
-    pub(super) fn open(&self, ino: Ino, file: &File, reply: ReplyOpen) -> Option<ReplyOpen> {
-        if !self.offered || self.refused.load(Ordering::Relaxed) {
+    /// Opens `ino` so that its bytes come from `file`, if there is one; gives the reply back where
+    /// that cannot be: the file is served then.
+    pub(super) fn open(
+        &self,
+        ino: Ino,
+        file: Option<&File>,
+        reply: ReplyOpen,
+    ) -> Option<ReplyOpen> {
+        if !self.offered {
             return Some(reply);
         }
         let mut open = self.lock();
-        let backing = match open.entry(ino) {
+        let opens = match open.entry(ino) {
             Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(place) => match reply.open_backing(file) {
-                Ok(id) => place.insert(Backing { id, opens: 0 }),
-                Err(error) => {
-                    debug!("the kernel does not pass reads through: {error}");
-                    self.refused.store(true, Ordering::Relaxed);
-                    return Some(reply);
-                }
-            },
+            Entry::Vacant(place) => place.insert(self.first(file, &reply)),
         };
-        backing.opens += 1;
-        reply.opened_passthrough(HANDLE, FopenFlags::FOPEN_NOFLUSH, &backing.id);
-        None
+        match opens {
+            Opens::Passed(id, times) => {
+                *times += 1;
+                reply.opened_passthrough(HANDLE, FopenFlags::FOPEN_NOFLUSH, id);
+                None
+            }
+            Opens::Served(times) => {
+                *times += 1;
+                Some(reply)
+            }
+        }
+    }
+
+    /// How a file is opened that is not open.
+    fn first(&self, file: Option<&File>, reply: &ReplyOpen) -> Opens {
+        let Some(file) = file.filter(|_| !self.refused.load(Ordering::Relaxed)) else {
+            return Opens::Served(0);
+        };
+        match reply.open_backing(file) {
+            Ok(id) => Opens::Passed(id, 0),
+            Err(error) => {
+                debug!("the kernel does not pass reads through: {error}");
+                self.refused.store(true, Ordering::Relaxed);
+                Opens::Served(0)
+            }
+        }
     }
 
     /// Somebody has closed `ino`.
     pub(super) fn close(&self, ino: Ino, handle: FileHandle) {
-        if handle != HANDLE {
-            return;
-        }
         let mut open = self.lock();
-        if let Some(backing) = open.get_mut(&ino) {
-            backing.opens -= 1;
-            if backing.opens == 0 {
-                open.remove(&ino);
-            }
+        let times = match open.get_mut(&ino) {
+            Some(Opens::Passed(_, times)) if handle == HANDLE => times,
+            Some(Opens::Served(times)) if handle != HANDLE => times,
+            _ => return,
+        };
+        *times = times.saturating_sub(1);
+        if *times == 0 {
+            open.remove(&ino);
         }
     }
 }

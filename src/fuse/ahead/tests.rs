@@ -217,3 +217,44 @@ fn memory_is_bounded_and_goes_back() {
     (1..=20).for_each(|ino| ahead.forget(file(ino)));
     assert!(ahead.lock().old.is_empty());
 }
+
+#[test]
+fn what_lies_past_the_end_has_no_answer() {
+    // The file's last answer is ready, or being made.
+    let (ahead, plan) = reading();
+    let last = plan.range.clone();
+    let len = last.end;
+    let mut state = ahead.lock();
+    state.readers.iter_mut().for_each(|reader| reader.len = Some(len));
+    drop(state);
+    let past = [len..len + 1, len + 5..len + 105, u64::MAX - 1..u64::MAX];
+    for range in past.clone() {
+        assert!(matches!(ahead.take(file(1), range.clone(), range), Taken::Missing(_)));
+    }
+    assert!(ahead.made(plan, true, Clone::clone).is_none());
+    for range in past {
+        assert!(matches!(ahead.take(file(1), range.clone(), range), Taken::Missing(_)));
+    }
+    let over = last.start..len + MIB;
+    let Taken::Ready(part, _) = ahead.take(file(1), over.clone(), over) else {
+        panic!("it was made");
+    };
+    assert!(is_right(part.get(), &last));
+}
+
+#[test]
+fn who_has_stopped_half_way_does_not_keep_others_from_it() {
+    let ahead = Ahead::new(64);
+    for ino in 1..=10 {
+        let (mut ready, mut at) = (0, 0);
+        while at < 12 * MIB {
+            ready += u64::from(ask(&ahead, file(ino), at..at + MIB));
+            at += MIB;
+        }
+        assert!(ready >= 8, "reader {ino} found {ready}");
+        std::thread::sleep(RECENT);
+        let state = ahead.lock();
+        let made: usize = state.readers.iter().map(|reader| reader.answers.len()).sum();
+        assert!(made + state.old.len() <= ANSWERS);
+    }
+}
