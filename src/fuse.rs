@@ -385,8 +385,11 @@ impl Filesystem for Adapter {
         let asked = Asked { ino, handle: Handle(fh.0), offset, size, lock_owner };
         let Some(lane) = self.fs.lane_of_read(ino, offset) else {
             // The kernel hears of a reply that was dropped.
-            let answered = guarded(|| Ok(self.answer(Question { asked, reply })));
-            return answered.unwrap_or_default();
+            let answer = || {
+                self.answer(Question { asked, reply });
+                Ok(())
+            };
+            return guarded(answer).unwrap_or_default();
         };
         let fs = Arc::clone(&self.fs);
         self.lanes.run(Some(lane.0), reply, move |slot| answer_read(&fs, asked, slot));
