@@ -84,22 +84,38 @@ impl WeightFs {
         Some(self.lane(wait))
     }
 
+    /// Where a read of `ino` that has no lane is to be waited for when it is not good at the first
+    /// look: a chunk that is bad is looked at again for a quarter of a second.
+    pub fn lane_of_trouble(&self, ino: Ino, offset: u64) -> Option<Lane> {
+        let node = self.layout.node(self.names(), ino)?;
+        let wait = match node {
+            Node::Tensor(_, _, View::Bin | View::Npy) | Node::Source(_) => {
+                Wait::Data(self.shard(node)?)
+            }
+            Node::Whole(_) | Node::Gguf | Node::HfWeights => self.place_in_whole(node, offset),
+            _ => return None,
+        };
+        Some(self.lane(wait))
+    }
+
     /// A file of the whole model waits for the source that the bytes at `offset` come from.
     fn wait_in_whole(&self, node: Node, offset: u64) -> Option<Wait> {
-        if !(0..self.sources() as u32).any(|shard| self.is_slow(shard)) {
-            return None;
-        }
+        let slow = (0..self.sources() as u32).any(|shard| self.is_slow(shard));
+        slow.then(|| self.place_in_whole(node, offset))
+    }
+
+    fn place_in_whole(&self, node: Node, offset: u64) -> Wait {
         let planned = match node {
             Node::Gguf => self.gguf.get(),
             Node::HfWeights => self.whole[self.hf_choice().slot()].get(),
             Node::Whole(repr) => self.whole[Choice::One(repr).slot()].get(),
             _ => None,
         };
-        Some(match planned {
+        match planned {
             Some(whole) if offset < whole.header_len() => Wait::About(0),
             Some(whole) => whole.shard_at(offset).map_or(Wait::All, Wait::Data),
             None => Wait::All,
-        })
+        }
     }
 
     /// The one that may have to be waited for of the sources of a file of one tensor.

@@ -8,6 +8,7 @@ use fuser::{LockOwner, ReplyData};
 use log::debug;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 thread_local! {
     /// The bytes of one answer; its size is the largest request the kernel has made.
@@ -36,8 +37,21 @@ impl Question {
         self.asked.offset..self.asked.offset.saturating_add(self.asked.size.into())
     }
 
-    fn answer(self, fs: &WeightFs) {
-        answer_read(fs, self.asked, lanes::Slot::Own(self.reply));
+    /// Answers if that can be done at once; gives the question back if not.
+    fn answer_at_once(self, fs: &WeightFs) -> Option<Question> {
+        let Asked { ino, offset, size, .. } = self.asked;
+        ANSWER.with_borrow_mut(|answer| {
+            answer.resize(size as usize);
+            let read = guarded(|| Ok(fs.read_at_once(ino, offset, answer.bytes_mut())));
+            match read {
+                Ok(Some(n)) => {
+                    debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
+                    self.reply.data(&answer.bytes()[..n]);
+                    None
+                }
+                _ => Some(self),
+            }
+        })
     }
 }
 
@@ -48,7 +62,7 @@ impl Adapter {
         match self.ahead.take(ino, question.range(), question) {
             ahead::Taken::Handed => {}
             ahead::Taken::Ready(part, question) => self.answer_from(&part, question),
-            ahead::Taken::Missing(question) => question.answer(&self.fs),
+            ahead::Taken::Missing(question) => self.answer_as_usual(question),
         }
         let Some(mut plan) = self.ahead.plan(ino, || self.fs.foreseeable(ino)) else {
             return;
@@ -57,9 +71,22 @@ impl Adapter {
         let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut())));
         match self.ahead.made(plan, matches!(good, Ok(true)), Question::range) {
             Some((question, Some(part))) => self.answer_from(&part, question),
-            Some((question, None)) => question.answer(&self.fs),
+            Some((question, None)) => self.answer_as_usual(question),
             None => {}
         }
+    }
+
+    /// Answers at once what is good at the first look. What is not waits for further ones where it
+    /// keeps nobody waiting.
+    fn answer_as_usual(&self, question: Question) {
+        let Some(lane) = self.fs.lane_of_trouble(question.asked.ino, question.asked.offset) else {
+            return answer_read(&self.fs, question.asked, lanes::Slot::Own(question.reply));
+        };
+        let Some(Question { asked, reply }) = question.answer_at_once(&self.fs) else {
+            return;
+        };
+        let fs = Arc::clone(&self.fs);
+        self.lanes.run(Some(lane.0), reply, move |slot| answer_read(&fs, asked, slot));
     }
 
     /// Answers with what was made in advance.

@@ -1,8 +1,10 @@
 """Bytes that are made ready before they are asked for, and files that the kernel reads by itself."""
 
+import errno
 import mmap
 import os
 import threading
+import time
 
 import pytest
 
@@ -127,3 +129,44 @@ def test_a_view_narrower_than_its_tensor_takes_no_more_memory(mount, tmp_path, d
         for thread in threads:
             thread.join()
     assert peak[0] < 48 * MIB, peak[0] / MIB
+
+
+def test_bad_chunks_of_a_local_model_keep_only_their_readers_waiting(mount, tmp_path, weightfs):
+    """Each is looked at again for a fifth of a second; there are more of them than threads."""
+    many, size = 48, 300_000
+    file = tmp_path / "m.safetensors"
+    model = Safetensors()
+    for n in range(many):
+        model.tensor(f"t{n}", "U8", [size], bytes([n]) * size)
+    model.write(file)
+    weightfs.run("seal", file)
+    whole = bytearray(file.read_bytes())
+    first = len(whole) - many * size
+    for n in range(many):
+        whole[first + n * size + 70_000] ^= 1
+    file.write_bytes(whole)
+    mounted = mount(file, "threads=2", "io=mmap")
+    outcomes, slowest = [], 0.0
+
+    def read(n):
+        with open(mounted / f"tensors/t{n}.bin", "rb", buffering=0) as tensor:
+            try:
+                outcomes.append(len(os.pread(tensor.fileno(), 4096, 70_000 - 100)))
+            except OSError as error:
+                outcomes.append(error.errno)
+
+    readers = [threading.Thread(target=read, args=[n]) for n in range(many)]
+    for reader in readers:
+        reader.start()
+    begin = time.monotonic()
+    while any(reader.is_alive() for reader in readers):
+        before = time.monotonic()
+        os.stat(mounted / f"tensors/t{int(before * 1e6) % many}.json")
+        os.listdir(mounted / "metadata")
+        (mounted / ".weightfs/status.json").read_bytes()
+        slowest = max(slowest, time.monotonic() - before)
+    took = time.monotonic() - begin
+    print(f"{many} readers in {took:.2f} s; stat, readdir and status in {slowest * 1000:.0f} ms at most")
+    assert outcomes == [errno.EIO] * many
+    # They would wait for all of it.
+    assert took < 0.5 or slowest < took / 4
