@@ -241,11 +241,7 @@ impl Source {
         if let Some(mapping) = &self.mapping
             && let Ok(from) = usize::try_from(offset)
         {
-            let bytes = offset..offset + out.len() as u64;
-            // Inside the mapping, whose length is a usize.
-            self.brought.note(&bytes, |part| {
-                mapping.resident(part.start as usize, (part.end - part.start) as usize)
-            });
+            self.note(mapping, offset, out.len());
             if mapping.copy(from, out) {
                 return self.with_faults(Door::Usual, offset, out);
             }
@@ -253,6 +249,33 @@ impl Source {
         let done = self.ahead.as_ref().map_or(0, |ahead| ahead.copy(offset, out));
         self.pread(offset + done as u64, &mut out[done..])?;
         self.with_faults(Door::Usual, offset, out)
+    }
+
+    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand. `Ok(false)` where they
+    /// do not come from a mapping: then nothing that was shown or copied is worth anything.
+    pub fn read_through(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        see: impl FnMut(&[u8]),
+    ) -> Result<bool, SourceError> {
+        self.bounds(offset, out.len())?;
+        let (Some(mapping), Ok(from), false) =
+            (&self.mapping, usize::try_from(offset), self.is_scripted())
+        else {
+            return Ok(false);
+        };
+        self.note(mapping, offset, out.len());
+        Ok(mapping.copy_through(from, out, see))
+    }
+
+    /// Takes note of what the kernel holds before it is read.
+    fn note(&self, mapping: &Mapping, offset: u64, len: usize) {
+        let bytes = offset..offset + len as u64;
+        // Inside the mapping, whose length is a usize.
+        self.brought.note(&bytes, |part| {
+            mapping.resident(part.start as usize, (part.end - part.start) as usize)
+        });
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
@@ -325,6 +348,17 @@ impl Source {
     #[inline]
     fn with_faults(&self, _: Door, _: u64, _: &mut [u8]) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    #[cfg(test)]
+    fn is_scripted(&self) -> bool {
+        self.faults.0.get().is_some()
+    }
+
+    #[cfg(not(test))]
+    #[inline]
+    fn is_scripted(&self) -> bool {
+        false
     }
 
     /// From now on `fault` sees every read that went well, and may change its bytes, fail it or
