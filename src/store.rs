@@ -135,6 +135,8 @@ pub struct Shared {
     grains: Grains,
     /// `verify=once`: chunks that were good in this mount.
     once: Option<Bits>,
+    /// `verify=once`: files of which every chunk was.
+    settled: Bits,
     /// Tensors of which something was compared with a promise and kept it.
     checked: Bits,
     /// Tensors of which something was served that there was no promise for.
@@ -192,6 +194,7 @@ impl Store {
             observed: observe.then(|| Observed::new(chunks)),
             grains: Grains::default(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
+            settled: Bits::new(sources.len() as u64),
             checked: Bits::new(tensors),
             unchecked: Bits::new(tensors),
             any_checked: AtomicBool::new(false),
@@ -410,7 +413,15 @@ impl Store {
         };
         match self.options.verify {
             Verify::Always => false,
-            Verify::Once => self.once.as_ref().is_some_and(all_good),
+            Verify::Once => {
+                let settled =
+                    self.settled.get(shard.into()) || self.once.as_ref().is_some_and(all_good);
+                if settled {
+                    // For good: nobody forgets that a chunk was.
+                    self.settled.set(shard.into());
+                }
+                settled
+            }
             Verify::Off => true,
         }
     }

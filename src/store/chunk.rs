@@ -3,7 +3,7 @@
 //! What the sum of a chunk is compared with is [`Store::promise`]. One that does not keep it, or
 //! cannot be read, is handed to the ladder, and so is one that has failed before.
 
-use super::grains::{self, GRAIN, SPAN};
+use super::grains::{self, GRAIN, SPAN, Summing};
 use super::plain_crc::PlainCrc;
 use super::status::count;
 use super::{Basis, ReadFailure, Store, StoreError};
@@ -336,23 +336,26 @@ impl Store {
 enum Sum<'a> {
     /// As fast as the processor can.
     Fast(Hasher),
-    /// From those of grains, which are wanted as well. It takes whole spans, but for the last.
-    Joined(u32, &'a mut Vec<grains::Sums>),
+    /// From those of grains, which are wanted as well.
+    Joined(Summing<'a>),
     /// By the book, for a second opinion.
     Plain(PlainCrc),
 }
 
 impl Sum<'_> {
+    /// Of nothing yet, whatever it was.
+    fn begin(&mut self) {
+        match self {
+            Sum::Fast(crc) => *crc = Hasher::new(),
+            Sum::Joined(grains) => grains.begin(),
+            Sum::Plain(crc) => *crc = PlainCrc::new(),
+        }
+    }
+
     fn update(&mut self, bytes: &[u8]) {
         match self {
             Sum::Fast(crc) => crc.update(bytes),
-            Sum::Joined(crc, grains) => {
-                for span in bytes.chunks(SPAN as usize) {
-                    let sums = grains::sums(span);
-                    *crc = grains::join(*crc, &sums, span.len());
-                    grains.push(sums);
-                }
-            }
+            Sum::Joined(grains) => grains.update(bytes),
             Sum::Plain(crc) => crc.update(bytes),
         }
     }
@@ -360,7 +363,7 @@ impl Sum<'_> {
     fn finalize(self) -> u32 {
         match self {
             Sum::Fast(crc) => crc.finalize(),
-            Sum::Joined(crc, _) => crc,
+            Sum::Joined(grains) => grains.finalize(),
             Sum::Plain(crc) => crc.finalize(),
         }
     }
@@ -378,7 +381,7 @@ pub(super) fn take(
         source.io() == IoMode::Pread && (wanted.is_whole() || wanted.is_rounded_up(source));
     let mut crc = match (way, grains) {
         (Way::Recomputed, _) => Sum::Plain(PlainCrc::new()),
-        (_, Some(grains)) => Sum::Joined(0, grains),
+        (_, Some(grains)) => Sum::Joined(Summing::new(grains)),
         (_, None) => Sum::Fast(Hasher::new()),
     };
     match way {
@@ -407,6 +410,12 @@ fn copy(
     wanted: &mut Wanted<'_>,
     crc: &mut Sum<'_>,
 ) -> Result<(), SourceError> {
+    if matches!(way, Way::Usual) {
+        if copy_mapped(source, wanted, crc)? {
+            return Ok(());
+        }
+        crc.begin();
+    }
     let read = |offset: u64, out: &mut [u8]| match way {
         Way::Direct => {
             if source.reread_direct(offset, out)? {
@@ -419,13 +428,6 @@ fn copy(
     };
     let far = source.io() == IoMode::Pread;
     if wanted.is_whole() {
-        if let (Way::Usual, false, Sum::Fast(sum)) = (way, far, &mut *crc) {
-            let mut found = Hasher::new();
-            if source.read_through(wanted.start, wanted.out, |piece| found.update(piece))? {
-                *sum = found;
-                return Ok(());
-            }
-        }
         let mut at = wanted.start;
         for out in wanted.out.chunks_mut(if far { RUN } else { STEP }) {
             read(at, out)?;
@@ -447,5 +449,30 @@ fn copy(
             done += bytes.len() as u64;
         }
         Ok(())
+    })
+}
+
+/// From a mapping, summed on the way; `Ok(false)`, and nothing promised, where there is none (any
+/// more).
+fn copy_mapped(
+    source: &Source,
+    wanted: &mut Wanted<'_>,
+    crc: &mut Sum<'_>,
+) -> Result<bool, SourceError> {
+    if wanted.is_whole() {
+        return source.read_through(wanted.start, wanted.out, |piece| crc.update(piece));
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(scratch.len().max(STEP), 0);
+        let mut done = 0;
+        while done < wanted.len {
+            let bytes = &mut scratch[..(wanted.len - done).min(STEP as u64) as usize];
+            if !source.read_through(wanted.offset + done, bytes, |piece| crc.update(piece))? {
+                return Ok(false);
+            }
+            wanted.copy_from(done, bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(true)
     })
 }
