@@ -69,6 +69,7 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
         bytes: report.bytes,
         with: Some(format!("by {with}{}", more.unwrap_or_default())),
         files: Verdict::files_of(model),
+        lengths: model.shards.iter().map(|shard| Some(shard.len)).collect(),
     }
 }
 
