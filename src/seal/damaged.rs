@@ -45,8 +45,11 @@ pub fn verify_against(
         Err(foreign @ SealError::Foreign { .. }) => {
             let sources: Vec<_> = sources.iter().map(Some).collect();
             match by_description(path, described(path)?, &sources, options, progress) {
-                Ok(Some(verified)) => Ok(verified),
-                Ok(None) | Err(SealError::Foreign { .. }) => Err(foreign),
+                Ok(Some((verified, Likeness::Shown))) => Ok(verified),
+                // It can be opened and is shorter than the header of the one that was sealed.
+                Ok(Some((_, Likeness::Possible)) | None) | Err(SealError::Foreign { .. }) => {
+                    Err(foreign)
+                }
                 Err(e) => Err(e),
             }
         }
@@ -87,7 +90,7 @@ pub fn verify_unopened(
     let sources: Vec<_> = sources.iter().map(Option::as_ref).collect();
     match by_description(path, model, &sources, options, progress) {
         Ok(None) | Err(SealError::Foreign { .. }) => None,
-        Ok(Some(verified)) => Some(Ok(verified)),
+        Ok(Some((verified, _))) => Some(Ok(verified)),
         Err(e) => Some(Err(e)),
     }
 }
@@ -115,7 +118,7 @@ fn by_description(
     sources: &[Option<&Source>],
     options: VerifyOptions,
     progress: &dyn Fn(u64),
-) -> Result<Option<Verified>, SealError> {
+) -> Result<Option<(Verified, Likeness)>, SealError> {
     if model.shards.len() != sources.len() {
         return Ok(None);
     }
@@ -123,22 +126,34 @@ fn by_description(
     let (report, tally) = verify_files(&model, sources, &seal, options, progress)?;
     let lengths: Vec<_> = sources.iter().map(|source| source.map(Source::len)).collect();
     let resized = model.shards.iter().zip(&lengths).any(|(shard, len)| *len != Some(shard.len));
-    let ours = is_damaged(&tally, resized);
-    Ok(ours.then_some(Verified { report, described: Some(model), lengths }))
+    let likeness = likeness(&tally, resized);
+    Ok(likeness.map(|likeness| (Verified { report, described: Some(model), lengths }, likeness)))
 }
 
-/// Whether files are damaged ones of the seal's, not others: `resized` when one of them is not
-/// as long as it was.
-fn is_damaged(tally: &Tally, resized: bool) -> bool {
+/// How sure it is that damaged files are those of a seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Likeness {
+    /// What is there is mostly what was sealed.
+    Shown,
+    /// Too little is there to say.
+    Possible,
+}
+
+/// Whether files are damaged ones of the seal's, not others (`None`): `resized` when one of them
+/// is not as long as it was.
+fn likeness(tally: &Tally, resized: bool) -> Option<Likeness> {
     let Tally { headers, data } = tally;
     let there = data.sealed - data.missing;
     match (headers.wrong + headers.missing, there) {
         // They say themselves what they are. If a file is as it was and its header too, then
         // it is the seal that describes another one.
-        (0, _) => resized,
+        (0, _) => resized.then_some(Likeness::Shown),
         // Nothing is there that could be another model's.
-        (_, 0) => headers.wrong == 0,
-        (_, there) => 2 * data.wrong < there,
+        (_, 0) => match headers.sealed - headers.missing {
+            0 => Some(Likeness::Possible),
+            _ => (headers.wrong == 0).then_some(Likeness::Shown),
+        },
+        (_, there) => (2 * data.wrong < there).then_some(Likeness::Shown),
     }
 }
 
@@ -150,7 +165,7 @@ mod tests {
     #[test]
     fn damage_is_told_from_another_file_by_what_is_there() {
         let chunks = |sealed, missing, wrong| Chunks { sealed, missing, wrong };
-        let case = |headers, data, resized| is_damaged(&Tally { headers, data }, resized);
+        let case = |headers, data, resized| likeness(&Tally { headers, data }, resized).is_some();
         let good = chunks(2, 0, 0);
         // The header is good: whatever else is wrong is damage, if the seal is not.
         assert!(case(good, chunks(9, 9, 0), true));
@@ -168,5 +183,10 @@ mod tests {
         assert!(case(chunks(2, 2, 0), chunks(9, 9, 0), true));
         assert!(!case(chunks(2, 1, 1), chunks(9, 9, 0), true));
         assert!(!case(chunks(2, 0, 2), chunks(0, 0, 0), true));
+        let of = |missing| {
+            let (headers, data) = (chunks(2, missing, 0), chunks(9, 9, 0));
+            likeness(&Tally { headers, data }, true)
+        };
+        assert_eq!((of(1), of(2)), (Some(Likeness::Shown), Some(Likeness::Possible)));
     }
 }

@@ -54,6 +54,7 @@ impl Against {
             }
             Against::List(path) => {
                 let list = List::read(path, &loaded.model)?;
+                list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, &list));
                 }
