@@ -652,7 +652,7 @@ fn nothing_is_sealed_that_an_anchor_of_another_kind_denies() {
         |sha256| case.seal_with(&SealOptions { anchors: vec![of(sha256)], ..Default::default() });
     let error = seal([7; 32]).unwrap_err();
     assert!(matches!(error, SealError::Contradicted(_)), "{error}");
-    assert!(error.to_string().contains("file1, bytes 10 to 20000"), "{error}");
+    assert!(error.to_string().contains("SHA-256 of its bytes 10 to 20000"), "{error}");
     assert!(!exists(&beside(&case.path(0))));
     seal(Sha256::digest(&case.bytes[1][10..20_000]).into()).unwrap();
 }
