@@ -29,6 +29,7 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
+mod metrics;
 mod sums;
 pub mod xattr;
 

@@ -411,28 +411,6 @@ def test_no_mount_permission_names_the_capability(root, weightfs, tiny, tmp_path
     assert not is_mounted(tmp_path / "mnt")
 
 
-def test_through_mount_8(root, weightfs, tiny, tmp_path):
-    """mount -t fuse.weightfs, as fstab does it, in a namespace where the program is installed."""
-    (tmp_path / "mnt").mkdir()
-    script = """
-mount -t tmpfs tmpfs /usr/local/bin && cp "$1" /usr/local/bin/weightfs
-mount -t fuse.weightfs "$2" "$3" -o verify=once,noatime,nofail || exit 9
-cat "$3/tensors/output.weight.bin" | wc -c
-findmnt -no FSTYPE "$3"
-umount "$3" || exit 8
-"""
-    done = subprocess.run(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", weightfs.binary, tiny, tmp_path / "mnt"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=weightfs.env,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["272", "fuse.weightfs"]
-
-
 def test_a_daemon_that_ends_leaves_the_next_mount_alone(mount, weightfs, tiny, tmp_path):
     """The old daemon ends with its last open file; by then the path belongs to somebody else."""
     point = mount(tiny).path
