@@ -4,6 +4,7 @@
 //! what the bytes mean.
 
 mod ahead;
+mod brought;
 mod direct;
 mod identity;
 mod mapping;
@@ -13,6 +14,7 @@ pub use identity::{Identity, Timestamp, timestamp};
 
 use crate::bytes::ReadAt;
 use ahead::{Ahead, Pages};
+use brought::Brought;
 use direct::Direct;
 use identity::{Baseline, Names, Verdict};
 use mapping::Mapping;
@@ -111,6 +113,8 @@ pub struct Source {
     opened: Identity,
     modified: SystemTime,
     mapping: Option<Mapping>,
+    /// Beside a mapping: which pages of the kernel's cache are ours.
+    brought: Brought,
     direct: Direct,
     /// Where each read is a journey.
     ahead: Option<Ahead>,
@@ -182,6 +186,7 @@ impl Source {
             file,
             path,
             canonical,
+            brought: Brought::new(if mapping.is_some() { opened.size } else { 0 }),
             opened,
             mapping,
         })
@@ -235,9 +240,15 @@ impl Source {
         self.bounds(offset, out.len())?;
         if let Some(mapping) = &self.mapping
             && let Ok(from) = usize::try_from(offset)
-            && mapping.copy(from, out)
         {
-            return self.with_faults(Door::Usual, offset, out);
+            let bytes = offset..offset + out.len() as u64;
+            // Inside the mapping, whose length is a usize.
+            self.brought.note(&bytes, |part| {
+                mapping.resident(part.start as usize, (part.end - part.start) as usize)
+            });
+            if mapping.copy(from, out) {
+                return self.with_faults(Door::Usual, offset, out);
+            }
         }
         let done = self.ahead.as_ref().map_or(0, |ahead| ahead.copy(offset, out));
         self.pread(offset + done as u64, &mut out[done..])?;
@@ -339,6 +350,17 @@ impl Source {
         }
         // To the end of the last page, or it would be kept.
         mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
+    }
+
+    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of the
+    /// mount. What our own reading brought into its cache of the source is given back, but for the
+    /// `held` bytes at each end, which who reads on may need again.
+    pub fn pass_on(&self, bytes: &Range<u64>, held: u64) {
+        if self.mapping.is_some()
+            && let Some(gone) = self.brought.pass_on(bytes, held)
+        {
+            self.evict(gone.start, gone.end - gone.start);
+        }
     }
 
     /// ESTALE rule of contract section 5: compares fstat with the identity at open.

@@ -66,6 +66,22 @@ fn step(from: *const u8, out: &[u8]) -> usize {
 }
 
 impl Mapping {
+    /// How many pages of these bytes the kernel holds, and how many they are. `None` where it does
+    /// not say. Of a file that the process neither owns nor may write, it says that it holds all.
+    pub(super) fn resident(&self, offset: usize, len: usize) -> Option<(usize, usize)> {
+        const PAGE: usize = 4096;
+        let from = offset / PAGE * PAGE;
+        let end = offset.checked_add(len).filter(|&end| end <= self.map.len())?;
+        let mut pages = vec![0u8; (end - from).div_ceil(PAGE)];
+        // SAFETY: the range begins on a page and lies inside the mapping; `pages` has a byte for
+        // each of its pages. Where pages are larger, fewer are written.
+        let done = unsafe {
+            let start = self.map.as_ptr().add(from).cast_mut().cast();
+            libc::mincore(start, end - from, pages.as_mut_ptr()) == 0
+        };
+        done.then(|| (pages.iter().filter(|&&page| page & 1 == 1).count(), pages.len()))
+    }
+
     /// Lets go of the pages that hold these bytes, so that the kernel may drop them from its
     /// cache. Nothing is lost: the next copy brings them back.
     pub(super) fn let_go(&self, offset: usize, len: usize) {

@@ -333,17 +333,26 @@ impl Store {
 }
 
 /// A CRC32 being computed.
-enum Sum {
+enum Sum<'a> {
     /// As fast as the processor can.
     Fast(Hasher),
+    /// From those of grains, which are wanted as well. It takes whole spans, but for the last.
+    Joined(u32, &'a mut Vec<grains::Sums>),
     /// By the book, for a second opinion.
     Plain(PlainCrc),
 }
 
-impl Sum {
+impl Sum<'_> {
     fn update(&mut self, bytes: &[u8]) {
         match self {
             Sum::Fast(crc) => crc.update(bytes),
+            Sum::Joined(crc, grains) => {
+                for span in bytes.chunks(SPAN as usize) {
+                    let sums = grains::sums(span);
+                    *crc = grains::join(*crc, &sums, span.len());
+                    grains.push(sums);
+                }
+            }
             Sum::Plain(crc) => crc.update(bytes),
         }
     }
@@ -351,6 +360,7 @@ impl Sum {
     fn finalize(self) -> u32 {
         match self {
             Sum::Fast(crc) => crc.finalize(),
+            Sum::Joined(crc, _) => crc,
             Sum::Plain(crc) => crc.finalize(),
         }
     }
@@ -366,9 +376,10 @@ pub(super) fn take(
 ) -> Result<u32, SourceError> {
     let at_hand =
         source.io() == IoMode::Pread && (wanted.is_whole() || wanted.is_rounded_up(source));
-    let mut crc = match way {
-        Way::Recomputed => Sum::Plain(PlainCrc::new()),
-        _ => Sum::Fast(Hasher::new()),
+    let mut crc = match (way, grains) {
+        (Way::Recomputed, _) => Sum::Plain(PlainCrc::new()),
+        (_, Some(grains)) => Sum::Joined(0, grains),
+        (_, None) => Sum::Fast(Hasher::new()),
     };
     match way {
         Way::There => crc.update(wanted.out),
@@ -378,7 +389,7 @@ pub(super) fn take(
             SCRATCH.with_borrow(|scratch| crc.update(&scratch[..wanted.len as usize]));
         }
         Way::Usual | Way::Recomputed | Way::Direct => {
-            let result = copy(source, way, wanted, &mut crc, grains);
+            let result = copy(source, way, wanted, &mut crc);
             wanted.cost += match way {
                 Way::Recomputed if source.io() == IoMode::Mmap => 0,
                 Way::Usual if result.is_err() => FAILED_READS,
@@ -394,8 +405,7 @@ fn copy(
     source: &Source,
     way: Way,
     wanted: &mut Wanted<'_>,
-    crc: &mut Sum,
-    mut grains: Option<&mut Vec<grains::Sums>>,
+    crc: &mut Sum<'_>,
 ) -> Result<(), SourceError> {
     let read = |offset: u64, out: &mut [u8]| match way {
         Way::Direct => {
@@ -426,9 +436,6 @@ fn copy(
             let bytes = &mut scratch[..(wanted.len - done).min(step) as usize];
             read(wanted.offset + done, bytes)?;
             crc.update(bytes);
-            if let Some(grains) = &mut grains {
-                grains.extend(bytes.chunks(SPAN as usize).map(grains::sums));
-            }
             wanted.copy_from(done, bytes);
             done += bytes.len() as u64;
         }

@@ -7,6 +7,7 @@
 //!
 //! Memory is fixed: a table in which what comes later takes the place of what was there.
 
+use crate::bytes::crc::{self, Shift};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a grain: a page, what small reads are made of.
@@ -33,6 +34,18 @@ pub(super) fn sums(span: &[u8]) -> Sums {
         *sum = crc32fast::hash(grain);
     }
     sums
+}
+
+/// The sum of all bytes up to the end of a span of `len` bytes, from `sum`, that of those in front
+/// of it, and the span's own.
+pub(super) fn join(sum: u32, sums: &Sums, len: usize) -> u32 {
+    let whole = len / GRAIN as usize;
+    let grain = Shift::by_power(GRAIN.ilog2());
+    let sum = sums[..whole].iter().fold(sum, |sum, next| grain.moved(sum) ^ next);
+    match len as u64 % GRAIN {
+        0 => sum,
+        rest => crc::moved_by(rest, sum) ^ sums[whole],
+    }
 }
 
 /// The sums of the spans that were read in part of late.
@@ -103,6 +116,17 @@ mod tests {
         assert_eq!(grains.get(3 + TABLES * SLOTS, 0), None, "the same place, another chunk");
         grains.put(3 + TABLES * SLOTS, 0, [8; GRAINS]);
         assert_eq!(grains.get(3, 0), None);
+    }
+
+    #[test]
+    fn the_grains_give_the_sum_of_the_whole() {
+        let bytes: Vec<u8> = (0..200_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+        for len in [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 131_072, 200_000] {
+            let bytes = &bytes[..len];
+            let spans = bytes.chunks(SPAN as usize);
+            let sum = spans.fold(0, |sum, span| join(sum, &sums(span), span.len()));
+            assert_eq!(sum, crc32fast::hash(bytes), "{len}");
+        }
     }
 
     #[test]
