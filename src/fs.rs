@@ -30,6 +30,7 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
+mod metrics;
 mod reading;
 mod sums;
 pub mod xattr;

@@ -150,6 +150,14 @@ const FILES: &[(&str, &str)] = &[
         "Logs of daemons (default ~/.local/state, without a home $TMPDIR).",
     ),
     (
+        "/etc/weightfs/NAME.conf",
+        "What the service weightfs@NAME mounts: lines MODEL=, MOUNTPOINT= and OPTIONS=, and what else is to be in its environment.",
+    ),
+    (
+        "/etc/fstab",
+        "Lines of type fuse.weightfs are mounted by mount(8); a space in them is \\040.",
+    ),
+    (
         "/etc/fuse.conf",
         "Must hold the line user_allow_other before ordinary users may use allow_other.",
     ),
@@ -283,8 +291,12 @@ const EXAMPLES: &[(&str, &str)] = &[
         "As root, through mount(8).",
     ),
     (
-        "/models/gemma.gguf /mnt/g fuse.weightfs noauto,user,seal=require 0 0",
-        "A line of /etc/fstab.",
+        "/models/gemma.gguf /mnt/g fuse.weightfs nofail,allow_other,seal=require 0 0",
+        "A line of /etc/fstab: mounted at boot, readable for all.",
+    ),
+    (
+        "systemctl enable --now weightfs@gemma",
+        "The same as a service, by /etc/weightfs/gemma.conf.",
     ),
 ];
 
@@ -352,7 +364,7 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     section(out, "EXAMPLES")?;
     list(out, EXAMPLES)?;
     section(out, "SEE ALSO")?;
-    text(out, "mount.fuse3(8), fusermount3(1), mount(8), sha256sum(1)")
+    text(out, "mount.fuse3(8), fusermount3(1), mount(8), fstab(5), systemctl(1), sha256sum(1)")
 }
 
 /// One command: what it is for, then its arguments as clap_mangen writes them.

@@ -5,7 +5,6 @@ use crate::layout::Live;
 use crate::store::Part;
 use crate::view::json;
 use serde_json::{Value as Json, json};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -32,9 +31,19 @@ impl Started {
         }
     }
 
+    /// When the mount began, in seconds of Unix time.
+    pub(super) fn at(&self) -> u64 {
+        self.wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+    }
+
+    /// Seconds since then, by the clock that never jumps.
+    pub(super) fn uptime(&self) -> u64 {
+        self.monotonic.elapsed().as_secs()
+    }
+
     /// A line of `/proc/self/status`, in bytes: `VmRSS:` counts mapped file pages as well,
     /// `RssAnon:` is what this process holds itself.
-    fn memory(&self, field: &str) -> u64 {
+    pub(super) fn memory(&self, field: &str) -> u64 {
         let mut text = [0; 4096];
         let len = self.process.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
         let text = String::from_utf8_lossy(&text[..len.unwrap_or(0)]);
@@ -92,10 +101,9 @@ impl WeightFs {
                 })
             })
             .collect();
-        let mounted_at = self.started.wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         json!({
-            "mounted_at": mounted_at.as_secs(),
-            "uptime_seconds": self.started.monotonic.elapsed().as_secs(),
+            "mounted_at": self.started.at(),
+            "uptime_seconds": self.started.uptime(),
             "verify": self.parts.verify.name(),
             "trust": store.trust().name(),
             "state": status.state.name(),
@@ -117,53 +125,10 @@ impl WeightFs {
             "notes": status.notes,
         })
     }
-
-    /// `metrics`, in Prometheus' text format.
-    fn metrics(&self) -> String {
-        let status = self.parts.store.status();
-        let uptime = self.started.monotonic.elapsed().as_secs();
-        let mut text = String::new();
-        let open = status.breakers.len() as u64;
-        let rows: [(&str, &str, &str, u64); 11] = [
-            ("uptime_seconds", "gauge", "Seconds since the mount.", uptime),
-            ("reads_total", "counter", "Reads served or failed.", status.reads),
-            ("bytes_served_total", "counter", "Bytes served.", status.bytes_served),
-            (
-                "chunks_checked_total",
-                "counter",
-                "Chunks whose checksum was computed.",
-                status.chunks_checked,
-            ),
-            ("mismatches_total", "counter", "Chunks that did not match.", status.mismatches),
-            ("retries_total", "counter", "Second looks at a chunk.", status.retries),
-            ("healed_total", "counter", "Chunks that a second look found good.", status.healed),
-            ("bad_chunks", "gauge", "Chunks known to be damaged.", status.bad_chunks),
-            ("breakers_open", "gauge", "Tensors whose breaker is not closed.", open),
-            (
-                "sources_changed",
-                "gauge",
-                "Source files that were truncated or modified in place.",
-                status.source_changed,
-            ),
-            (
-                "resident_bytes",
-                "gauge",
-                "Resident memory of the daemon.",
-                self.started.memory("VmRSS:"),
-            ),
-        ];
-        for (name, kind, help, value) in rows {
-            let _ = write!(
-                text,
-                "# HELP weightfs_{name} {help}\n# TYPE weightfs_{name} {kind}\nweightfs_{name} {value}\n"
-            );
-        }
-        text
-    }
 }
 
 /// What a damaged chunk lies in.
-fn part_name(part: Part) -> &'static str {
+pub(super) fn part_name(part: Part) -> &'static str {
     match part {
         Part::Header => "header",
         Part::Tensor(_) => "tensor",

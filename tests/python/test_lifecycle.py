@@ -393,34 +393,6 @@ def test_auto_unmount_and_a_plain_umount(root, weightfs, mount, tiny):
 
 
 # --- without FUSE ----------------------------------------------------------------------
-def hidden_fuse(weightfs, script, *arguments):
-    """Run in a mount namespace of its own, whose /dev has no fuse."""
-    hide = "mount -t tmpfs tmpfs /dev && for n in null:3 zero:5 full:7 random:8 urandom:9; do mknod -m 666 /dev/${n%:*} c 1 ${n#*:}; done"
-    return subprocess.run(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{hide}; {script}", "sh", weightfs.binary, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=weightfs.env,
-    )
-
-
-def test_no_fuse_device(root, weightfs, tiny, tmp_path):  # C44
-    (tmp_path / "mnt").mkdir()
-    done = hidden_fuse(weightfs, '"$1" "$2" "$3"', tiny, tmp_path / "mnt")
-    assert done.returncode == 1
-    assert "/dev/fuse" in done.stderr and "--device /dev/fuse" in done.stderr
-    assert done.stderr.startswith("weightfs: ") and len(done.stderr.splitlines()) <= 4
-
-
-def test_the_other_commands_need_no_fuse(root, weightfs, tiny, tmp_path):  # C44
-    script = '"$1" ls "$2" && "$1" info "$2" && "$1" map "$2" && "$1" cat "$2" output.weight | wc -c && "$1" seal "$2" && "$1" verify "$2"'
-    done = hidden_fuse(weightfs, script, tiny)
-    assert done.returncode == 0, done.stderr
-    assert "272" in done.stdout
-
-
 def test_root_needs_no_fusermount3(root, weightfs, mount, tiny):
     point = mount.point()
     weightfs.run(tiny, point, env={"PATH": "/nonexistent"})
@@ -442,28 +414,6 @@ def test_no_mount_permission_names_the_capability(root, weightfs, tiny, tmp_path
     assert done.returncode == 1, done.stderr
     assert "SYS_ADMIN" in done.stderr.upper() or "fusermount3" in done.stderr, done.stderr
     assert not is_mounted(tmp_path / "mnt")
-
-
-def test_through_mount_8(root, weightfs, tiny, tmp_path):
-    """mount -t fuse.weightfs, as fstab does it, in a namespace where the program is installed."""
-    (tmp_path / "mnt").mkdir()
-    script = """
-mount -t tmpfs tmpfs /usr/local/bin && cp "$1" /usr/local/bin/weightfs
-mount -t fuse.weightfs "$2" "$3" -o verify=once,noatime,nofail || exit 9
-cat "$3/tensors/output.weight.bin" | wc -c
-findmnt -no FSTYPE "$3"
-umount "$3" || exit 8
-"""
-    done = subprocess.run(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", weightfs.binary, tiny, tmp_path / "mnt"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=weightfs.env,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["272", "fuse.weightfs"]
 
 
 def test_a_daemon_that_ends_leaves_the_next_mount_alone(mount, weightfs, tiny, tmp_path):
