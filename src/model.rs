@@ -15,6 +15,14 @@ pub enum Format {
 }
 
 impl Format {
+    /// All formats.
+    pub const ALL: [Format; 2] = [Format::Gguf, Format::Safetensors];
+
+    /// The format whose [`Format::name`] is `name`, exactly.
+    pub fn from_name(name: &[u8]) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.name().as_bytes() == name)
+    }
+
     /// The lower-case name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {

@@ -90,6 +90,34 @@ fn hf() {
     replay("hf", |data| targets::hf::written(data, 2));
 }
 
+/// A target stands in six places; which of them one has forgotten.
+#[test]
+fn every_target_is_fuzzed_and_replayed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let text = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let bins = std::fs::read_dir(root.join("fuzz/targets")).unwrap();
+    let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let mut targets: Vec<String> = bins.map(|entry| stem(entry.unwrap().path())).collect();
+    let inputs = std::fs::read_dir(root.join("corpus/inputs")).unwrap();
+    targets.extend(inputs.map(|entry| stem(entry.unwrap().path())));
+    targets.extend(weightfs::model::Format::ALL.map(|format| format.name().to_owned()));
+    let script = text("../scripts/fuzz");
+    let list = script.lines().find_map(|line| line.strip_prefix("all=\"")).unwrap();
+    for target in &targets {
+        for file in ["corpus/inputs", "corpus/targets", "fuzz/targets"] {
+            let path = root.join(file).join(target);
+            let there = path.exists() || path.with_extension("rs").exists();
+            assert!(there, "tests/{file} has no {target}");
+        }
+        let manifest = text("fuzz/Cargo.toml").contains(&format!("name = \"{target}\""));
+        assert!(manifest, "tests/fuzz/Cargo.toml has no {target}");
+        let listed = list.trim_end_matches('"').split(' ').any(|word| word == target);
+        assert!(listed, "scripts/fuzz does not know {target}");
+        let replayed = text("corpus.rs").contains(&format!("replay(\"{target}\""));
+        assert!(replayed, "tests/corpus.rs does not replay {target}");
+    }
+}
+
 /// The seeds that follow from code are what the code makes today: otherwise they would test
 /// yesterday's format. `WEIGHTFS_WRITE_SEEDS=1` writes them.
 #[test]

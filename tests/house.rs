@@ -119,3 +119,35 @@ fn only_the_fuse_room_knows_fuser() {
         }
     }
 }
+
+/// Names between backquotes or commas of one cell.
+fn words(cell: &str) -> Vec<&str> {
+    cell.split(',').map(|word| word.trim().trim_matches('`')).filter(|w| !w.is_empty()).collect()
+}
+
+#[test]
+fn the_readme_has_the_same_walls() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, table) =
+        readme.split_once("| room | what it is for | may use |\n|---|---|---|\n").unwrap();
+    let told: Vec<(&str, Vec<&str>)> = table
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').collect();
+            (words(cells[1])[0], words(cells[3]))
+        })
+        .collect();
+    let here: Vec<(&str, Vec<&str>)> =
+        MAY_USE.iter().map(|(room, others)| (*room, others.to_vec())).collect();
+    assert_eq!(told, here);
+    // Every room of the library, also one that uses nothing and that nobody uses yet.
+    let lib = fs::read_to_string(root.join("src/lib.rs")).unwrap();
+    let modules = lib.lines().filter_map(|line| line.trim_end_matches(';').split_once("mod "));
+    let mut rooms: Vec<&str> = modules.map(|(_, room)| room).collect();
+    let mut ruled: Vec<&str> = MAY_USE.iter().map(|(room, _)| *room).collect();
+    rooms.sort_unstable();
+    ruled.sort_unstable();
+    assert_eq!(rooms, ruled);
+}

@@ -38,7 +38,7 @@ fn golden() -> Vec<Golden> {
         })
         .collect();
     all.sort_by(|a, b| a.file.cmp(&b.file));
-    assert_eq!(all.len(), 41, "every file of tests/golden/names");
+    assert!(all.len() >= 41, "{} files of tests/golden/names", all.len());
     all
 }
 

@@ -109,6 +109,44 @@ fn programs_that_the_readme_names_are_there() {
     }
 }
 
+#[test]
+fn files_that_the_readme_names_are_there() {
+    let ours = ["src/", "tests/", "scripts/", "man/"];
+    let readme = readme();
+    let words = readme.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+    // Names in capitals and with braces stand for several, and one format is made up.
+    let made_up = |word: &str| word.contains(['{', '*']) || word.contains("npz");
+    let files: Vec<&str> = words
+        .filter(|word| ours.iter().any(|folder| word.starts_with(folder)))
+        .filter(|word| !made_up(word) && !word.contains(char::is_uppercase))
+        .collect();
+    assert!(files.len() > 20, "{files:?}");
+    for file in files {
+        assert!(root().join(file).exists(), "README names {file}");
+    }
+}
+
+/// Cells of the README's row that begins with `first`.
+fn row(readme: &str, first: &str) -> Vec<String> {
+    let start = format!("| {first}");
+    let line = readme.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("no row {first}"));
+    line.split('|').map(|cell| cell.trim().to_owned()).collect()
+}
+
+#[test]
+fn rates_beside_other_tools_are_those_of_the_bench() {
+    let readme = readme();
+    let names = row(&readme, "| weightfs");
+    let rates = row(&readme, "measured");
+    for tool in ["ratarmount", "squashfuse"] {
+        let bench = row(&readme, &format!("checked first read, against {tool}"));
+        let times = bench[2].split(" times").next().unwrap();
+        let at = names.iter().position(|name| name == tool).unwrap();
+        assert!(rates[at].contains(&format!("{times} times")), "{tool}: {:?}", rates[at]);
+    }
+}
+
 /// Commands of the README's session, each with what it prints.
 fn session() -> Vec<(String, Vec<String>)> {
     let readme = readme();

@@ -41,6 +41,11 @@ pub(super) struct Set {
 impl Set {
     /// Makes the model: tensors of all files in order, metadata merged.
     pub(super) fn into_model(mut self) -> Result<Loaded, LoadError> {
+        debug_assert!(
+            Format::ALL.contains(&self.format),
+            "{:?} is not in Format::ALL",
+            self.format
+        );
         self.no_name_twice()?;
         let several = self.files.len() > 1;
         let mut warnings = Vec::new();

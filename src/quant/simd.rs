@@ -85,7 +85,7 @@ mod x86 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{decode, float, iq, k, legacy, mx, ternary};
+    use super::super::{can_decode, decode, float, iq, k, legacy, mx, ternary};
     use super::*;
     use crate::dtype::DType;
 
@@ -139,6 +139,8 @@ mod tests {
             fn $test() {
                 $(compare::<$kernel, _, _>(DType::$dtype);)*
             })*
+
+            const COMPARED: &[DType] = &[$($(DType::$dtype,)*)*];
         };
     }
 
@@ -157,5 +159,12 @@ mod tests {
             IQ4_XS iq::Iq4Xs,;
         other_types_agree: TQ1_0 ternary::Tq1_0, TQ2_0 ternary::Tq2_0, MXFP4 mx::Mxfp4,
             NVFP4 mx::Nvfp4,;
+    }
+
+    #[test]
+    fn every_type_is_compared() {
+        for &dtype in DType::ALL.iter().filter(|d| can_decode(**d)) {
+            assert!(COMPARED.contains(&dtype), "{dtype} stands in none of the lists above");
+        }
     }
 }

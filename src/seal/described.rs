@@ -92,11 +92,7 @@ fn body(lexer: &mut Lexer<'_>, model: &mut Model) -> Result<Option<String>, LexE
 }
 
 fn shard(entry: &Entry, model: &mut Model) -> Option<Shard> {
-    model.format = match entry.format.as_slice() {
-        b"gguf" => Format::Gguf,
-        b"safetensors" => Format::Safetensors,
-        _ => return None,
-    };
+    model.format = Format::from_name(&entry.format)?;
     model.format_version = entry.format_version?.try_into().ok()?;
     Some(Shard {
         file: entry.name().into(),

@@ -64,6 +64,8 @@ TENSOR_TYPES = {
     "Q1_0": (41, 128, 18),
     "Q2_0": (42, 64, 18),
 }
+# Types that the gguf package lacks, or has in another size.
+PACKAGE_LACKS = {"Q8_1", "Q2_0"}
 
 
 def nbytes_of(dtype, shape):

@@ -23,6 +23,14 @@ def _load():
 
 golden = _load()
 WIDE = "Q4_K_M"  # needs rows of 256
+NAMES = Path(__file__).resolve().parents[1] / "golden" / "names"
+# Architectures whose names are all that there is: see golden.further().
+NAMES_ONLY = {"deepseek"}
+
+
+def architectures():
+    """Those whose names, values and config.json a mount shows: of each there are golden names."""
+    return {path.read_text().split()[1] for path in NAMES.glob("*.tsv")} - NAMES_ONLY
 
 
 @functools.cache

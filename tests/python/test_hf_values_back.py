@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hf_golden import model
+from hf_golden import architectures, families, model
 
 CLASSES = {  # architectures and model_type of config.json
     "llama": ("LlamaForCausalLM", "llama"),
@@ -47,6 +47,10 @@ CLASSES = {  # architectures and model_type of config.json
     "deepseek2-old": ("DeepseekV2ForCausalLM", "deepseek_v2"),
     "gpt-oss": ("GptOssForCausalLM", "gpt_oss"),
 }
+
+
+def test_every_architecture_has_a_class():
+    assert {families()[name].arch for name in CLASSES} == architectures()
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -77,7 +77,7 @@ BAD_GGUF = {
     "duplicate tensor": (gguf().tensor("twice", "F32", (4,)).tensor("twice", "F32", (4,)).encode(), ["twice"]),
     "type 4": (raw_dims([32], dtype=4).encode(), ["4"]),
     "type 31": (raw_dims([32], dtype=31).encode(), ["31"]),
-    "type 43": (raw_dims([32], dtype=43, data=bytes(64)).encode(), ["43"]),
+    "type 99": (raw_dims([32], dtype=99, data=bytes(64)).encode(), ["99"]),
     "type -1": (raw_dims([32], dtype=2**32 - 1, data=bytes(64)).encode(), ["4294967295", "-1"]),
     "nine dimensions": (raw_dims([1] * 9, data=f32()).encode(), ["9", "dimensions"]),
     "2^32-1 dimensions": (SOUND.replace(struct.pack("<I", 1) + U64.pack(4), struct.pack("<I", 2**32 - 1) + U64.pack(4)), ["4294967295", "dimensions"]),
@@ -165,7 +165,7 @@ def test_refused_by_mount_too(mount, tmp_path, name):
 
 
 def test_unsupported_is_not_called_corrupt(weightfs, tmp_path):
-    for data in (BAD_GGUF["version 4"][0], BAD_GGUF["type 43"][0], BAD_GGUF["type 31"][0]):
+    for data in (BAD_GGUF["version 4"][0], BAD_GGUF["type 99"][0], BAD_GGUF["type 31"][0]):
         (tmp_path / "m.gguf").write_bytes(data)
         said = weightfs.run("ls", tmp_path / "m.gguf", code=1).err.lower()
         assert "truncated" not in said and "corrupt" not in said, said

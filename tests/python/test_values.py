@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import safetensors_file
 from gguf_file import TENSOR_TYPES, Gguf, nbytes_of, pattern
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 BLOCK_FIELDS = {  # two-byte fields of a block that a big-endian file has swapped, and the block's size
     "Q4_0": ([0], 18),
     "Q8_0": ([0], 34),
@@ -41,6 +43,11 @@ def every_type(tmp_path_factory, shared_mount):
     mounted = shared_mount(model.write(tmp_path_factory.mktemp("model") / "m.gguf"))
     mounted.file = model
     return mounted
+
+
+def test_every_gguf_type_is_among_these(weightfs):
+    every = weightfs.run("ls", GOLDEN / "gguf/hand-types-le.gguf", "--json").json()["tensors"]
+    assert {tensor["dtype"] for tensor in every} == set(TENSOR_TYPES)
 
 
 @pytest.mark.parametrize("dtype", TENSOR_TYPES)
