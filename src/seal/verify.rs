@@ -20,11 +20,13 @@ pub struct VerifyOptions {
     /// Whether the SHA-256 of tensors, headers and files are compared as well, where the seal
     /// has them: chunk sums find every accident, only these find intent. Slower.
     pub sha256: bool,
+    /// The one file, by number, that is looked at; `None`: all of them.
+    pub file: Option<u32>,
 }
 
 impl Default for VerifyOptions {
     fn default() -> VerifyOptions {
-        VerifyOptions { sha256: true }
+        VerifyOptions { sha256: true, file: None }
     }
 }
 
@@ -72,9 +74,23 @@ const UNREADABLE: &str = "unreadable: ";
 /// Bad ranges that are listed. Memory is bounded also when another file was put in place.
 const LISTED: usize = 100_000;
 
-/// Checks every byte of all files, header and padding too. `progress` is called on this
-/// thread, now and then, with the number of bytes done of all files together.
+/// Checks every byte of all files, header and padding too, or of the one that the options
+/// name. `progress` is called on this thread, now and then, with the number of bytes done of
+/// all that are looked at.
 pub fn verify(
+    model: &Model,
+    sources: &[Source],
+    seal: &Seal,
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<VerifyReport, SealError> {
+    let wanted = |piece: &Piece| options.file.is_none_or(|file| file == piece.shard);
+    verify_pieces(&wanted, model, sources, seal, options, progress)
+}
+
+/// As [`verify`], of the pieces that are `wanted`.
+fn verify_pieces(
+    wanted: &dyn Fn(&Piece) -> bool,
     model: &Model,
     sources: &[Source],
     seal: &Seal,
@@ -86,15 +102,22 @@ pub fn verify(
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let with_files = options.sha256 && seal.files.iter().any(Option::is_some);
-    let check =
-        Check { sources, seal, options, done: 0.into(), whole: Whole::new(sources, with_files) };
+    let whole = Whole::new(sources, with_files);
+    let whole = match options.file {
+        Some(file) => whole.only(file),
+        None => whole,
+    };
+    let check = Check { sources, seal, options, done: 0.into(), whole };
     let tick = || progress(check.whole.done(check.done.load(Ordering::Relaxed)));
-    let mut report = VerifyReport { chunks: seal.grid().chunks(), ..VerifyReport::default() };
+    let grid = seal.grid();
+    let pieces = || grid.pieces().filter(wanted);
+    let chunks = pieces().map(|piece| grid.chunks_of(&piece)).sum();
+    let mut report = VerifyReport { chunks, ..VerifyReport::default() };
     let mut files = vec![Findings::default(); sources.len()];
     let work = || {
         in_order(
             threads,
-            seal.grid().pieces(),
+            pieces(),
             |piece| Ok((piece, check.piece(&piece)?)),
             |(piece, bad)| {
                 for bad in bad {
@@ -253,7 +276,11 @@ fn by_description(
     progress: &dyn Fn(u64),
 ) -> Result<Option<Verified>, SealError> {
     let seal = Seal::load_layout(path, &model, sources)?;
-    let report = verify(&model, sources, &seal, options, progress)?;
+    // Of the other files the headers: they tell whose seal it is.
+    let wanted = |piece: &Piece| {
+        piece.part == Part::Header || options.file.is_none_or(|file| file == piece.shard)
+    };
+    let report = verify_pieces(&wanted, &model, sources, &seal, options, progress)?;
     let headers: u64 = {
         let grid = seal.grid();
         grid.pieces().filter(|p| p.part == Part::Header).map(|p| grid.chunks_of(&p)).sum()

@@ -3,6 +3,7 @@
 use super::SealError;
 use super::sums::sha256_of;
 use crate::source::{Source, SourceError};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub(super) type Digested = Result<Option<[u8; 32]>, SourceError>;
 pub(super) struct Whole<'a> {
     sources: &'a [Source],
     wanted: bool,
+    /// The files that are hashed.
+    files: Range<usize>,
     next: AtomicUsize,
     hashed: AtomicU64,
     /// For each file, how far its pass has come.
@@ -32,12 +35,19 @@ impl<'a> Whole<'a> {
         Whole {
             sources,
             wanted,
+            files: 0..sources.len(),
             next: AtomicUsize::new(0),
             hashed: AtomicU64::new(0),
             reached: sources.iter().map(|_| AtomicU64::new(0)).collect(),
             stop: AtomicBool::new(false),
             results: sources.iter().map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// Hashes one file and no other.
+    pub(super) fn only(self, file: u32) -> Whole<'a> {
+        let file = file as usize;
+        Whole { files: file..file + 1, next: AtomicUsize::new(file), ..self }
     }
 
     /// Does `work` on this thread and the passes on up to `threads` others. When the work
@@ -50,7 +60,7 @@ impl<'a> Whole<'a> {
     ) -> Result<(), SealError> {
         std::thread::scope(|scope| {
             if self.wanted {
-                for _ in 0..self.sources.len().min(threads) {
+                for _ in 0..self.files.len().min(threads) {
                     scope.spawn(|| self.pass());
                 }
             }
@@ -59,7 +69,8 @@ impl<'a> Whole<'a> {
                 self.stop.store(true, Ordering::Relaxed);
                 return outcome;
             }
-            while self.wanted && self.results.iter().any(|r| r.get().is_none()) {
+            let results = &self.results[self.files.clone()];
+            while self.wanted && results.iter().any(|r| r.get().is_none()) {
                 tick();
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -72,9 +83,10 @@ impl<'a> Whole<'a> {
     fn pass(&self) {
         loop {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(source) = self.sources.get(shard) else {
+            if shard >= self.files.end {
                 return;
-            };
+            }
+            let source = &self.sources[shard];
             let result = sha256_of(source, |at, len| {
                 self.reached[shard].store(at, Ordering::Relaxed);
                 self.hashed.fetch_add(len, Ordering::Relaxed);
