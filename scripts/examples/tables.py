@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Asks SQL questions about a model: DuckDB over the descriptions of its tensors. How many bytes by type, by layer?
+# Asks SQL questions about a model: DuckDB over the descriptions of its tensors. Here: how many bytes by type and by layer.
 # Run: python3 tables.py MNT, or without a mount: weightfs ls MODEL --json | python3 tables.py -
 
 import sys

@@ -90,7 +90,7 @@ pub fn verify(
 
 /// As [`verify`], of the pieces that are `wanted`.
 fn verify_pieces(
-    wanted: &dyn Fn(&Piece) -> bool,
+    wanted: &(dyn Fn(&Piece) -> bool + Sync),
     model: &Model,
     sources: &[Source],
     seal: &Seal,

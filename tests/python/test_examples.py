@@ -407,3 +407,22 @@ def has_torch():
     import importlib.util
 
     return importlib.util.find_spec("torch") is not None
+
+
+def test_torch_check_says_so_where_torch_is_missing(run, tmp_path):
+    """Also where it is there: a module that cannot be imported stands before it."""
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')\n")
+    assert run("torch_check.py", "model", "mnt", code=2, PYTHONPATH=str(tmp_path)) == ""
+    assert run.err.startswith("torch_check: torch is not installed: nothing was compared")
+
+
+@pytest.mark.skipif(not has_torch(), reason="needs torch")
+@pytest.mark.patience(180)
+def test_torch_check_compares_and_measures(run, mount, tmp_path):
+    values = np.round(floats((6, 64)) * 16) / 16
+    path = Gguf().tensor("w", "Q8_0", (6, 64), q8_0(values)).tensor("v", "F16", (5,)).write(tmp_path / "m.gguf")
+    told = run("torch_check.py", path, mount(path).path, 1)
+    assert told.startswith("2 tensors are close by torch.allclose, 2 of them equal in every bit\n")
+    other = Gguf().tensor("w", "Q8_0", (6, 64), q8_0(-values)).tensor("v", "F16", (5,)).write(tmp_path / "other.gguf")
+    run("torch_check.py", other, mount(path).path, 1, code=1)
+    assert "w differs by up to" in run.err
