@@ -17,6 +17,7 @@ use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, Stock, document, json};
 pub use lanes::Lane;
 use members::Choice;
+pub use reading::Reader;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -29,6 +30,7 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
+mod reading;
 mod sums;
 pub mod xattr;
 
@@ -166,8 +168,10 @@ pub struct WeightFs {
     gguf: OnceLock<Arc<Whole>>,
     /// `hf/`.
     hf: companions::Companions,
-    /// The store, for bytes that nobody has asked for yet.
-    foresight: Store,
+    /// The store, for bytes that the kernel keeps.
+    kept: Store,
+    /// The store, for bytes that nobody has asked for yet: a program, and the kernel.
+    foresight: [Store; 2],
     /// Whether all tensors are shown in the order in which they are stored.
     in_order: OnceLock<bool>,
     handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
@@ -206,7 +210,8 @@ impl WeightFs {
             whole: Default::default(),
             gguf: OnceLock::new(),
             hf: companions::Companions::new(parts.hf.as_ref()),
-            foresight: parts.store.unasked(),
+            kept: parts.store.kept(),
+            foresight: [parts.store.unasked(), parts.store.unasked().kept()],
             in_order: OnceLock::new(),
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
@@ -411,30 +416,6 @@ impl WeightFs {
         if handle.0 != 0 {
             self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
         }
-    }
-
-    /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
-    pub fn read(
-        &self,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<usize, FsError> {
-        let node = self.node(ino)?;
-        if let Node::Live(live) = node {
-            let snapshot = {
-                let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-                handles.get(&handle.0).cloned()
-            };
-            let snapshot = snapshot.unwrap_or_else(|| Arc::new(self.live(live)));
-            let rest =
-                usize::try_from(offset).ok().and_then(|o| snapshot.get(o..)).unwrap_or_default();
-            let n = rest.len().min(out.len());
-            out[..n].copy_from_slice(&rest[..n]);
-            return Ok(n);
-        }
-        Ok(self.content(node)?.read(&self.parts.store, offset, out)?)
     }
 
     /// The content of a file.
