@@ -25,9 +25,9 @@ def main(mount, name, rows=2000, row=0):
         print(f"row {hit.id:6d}  distance {hit.score:.4f}")
 
     # The same with Weaviate; its embedded form fetches a server when it starts, so no test runs this:
-    #   client = weaviate.connect_to_local()
-    #   rows = client.collections.create("Rows", vector_config=wvc.config.Configure.Vectors.self_provided())
-    #   rows.data.insert_many([wvc.data.DataObject(properties={"row": i}, vector=v.tolist()) for i, v in enumerate(matrix[:n])])
+    #   table = weaviate.connect_to_local().collections.create("Rows", vector_config=Configure.Vectors.self_provided())
+    #   table.data.insert_many([DataObject(properties={"row": i}, vector=matrix[i].tolist()) for i in range(rows)])
+    #   print([hit.properties["row"] for hit in table.query.near_vector(matrix[row].tolist(), limit=5).objects])
 
 
 if __name__ == "__main__":
