@@ -3,7 +3,6 @@
 use super::SealError;
 use super::sums::sha256_of;
 use crate::source::{Source, SourceError};
-use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,15 +11,17 @@ use std::time::Duration;
 /// bytes: what both read should come from the disk once.
 const AHEAD: u64 = 1 << 30;
 
+/// Where a pass is that is over.
+const FAR: u64 = u64::MAX / 2;
+
 /// What became of one file; `None` when it was not hashed to its end.
 pub(super) type Digested = Result<Option<[u8; 32]>, SourceError>;
 
 /// The serial passes, one per file.
 pub(super) struct Whole<'a> {
-    sources: &'a [Source],
+    /// `None`: its digest is not wanted.
+    sources: Vec<Option<&'a Source>>,
     wanted: bool,
-    /// The files that are hashed.
-    files: Range<usize>,
     next: AtomicUsize,
     hashed: AtomicU64,
     /// For each file, how far its pass has come.
@@ -30,24 +31,24 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// Nothing is hashed unless `wanted`.
-    pub(super) fn new(sources: &'a [Source], wanted: bool) -> Whole<'a> {
+    /// Of each file that is not `None`.
+    pub(super) fn new(sources: impl Iterator<Item = Option<&'a Source>>) -> Whole<'a> {
+        let sources: Vec<_> = sources.collect();
+        // Nobody waits for a pass that there is not.
+        let reached = |source: &Option<_>| if source.is_some() { 0 } else { FAR };
+        let result = |source: &Option<_>| match source {
+            Some(_) => OnceLock::new(),
+            None => OnceLock::from(Ok(None)),
+        };
         Whole {
-            sources,
-            wanted,
-            files: 0..sources.len(),
+            wanted: sources.iter().any(Option::is_some),
             next: AtomicUsize::new(0),
             hashed: AtomicU64::new(0),
-            reached: sources.iter().map(|_| AtomicU64::new(0)).collect(),
+            reached: sources.iter().map(reached).map(AtomicU64::new).collect(),
             stop: AtomicBool::new(false),
-            results: sources.iter().map(|_| OnceLock::new()).collect(),
+            results: sources.iter().map(result).collect(),
+            sources,
         }
-    }
-
-    /// Hashes one file and no other.
-    pub(super) fn only(self, file: u32) -> Whole<'a> {
-        let file = file as usize;
-        Whole { files: file..file + 1, next: AtomicUsize::new(file), ..self }
     }
 
     /// Does `work` on this thread and the passes on up to `threads` others. When the work
@@ -60,7 +61,7 @@ impl<'a> Whole<'a> {
     ) -> Result<(), SealError> {
         std::thread::scope(|scope| {
             if self.wanted {
-                for _ in 0..self.files.len().min(threads) {
+                for _ in 0..self.sources.len().min(threads) {
                     scope.spawn(|| self.pass());
                 }
             }
@@ -69,8 +70,7 @@ impl<'a> Whole<'a> {
                 self.stop.store(true, Ordering::Relaxed);
                 return outcome;
             }
-            let results = &self.results[self.files.clone()];
-            while self.wanted && results.iter().any(|r| r.get().is_none()) {
+            while self.wanted && self.results.iter().any(|r| r.get().is_none()) {
                 tick();
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -83,17 +83,18 @@ impl<'a> Whole<'a> {
     fn pass(&self) {
         loop {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            if shard >= self.files.end {
-                return;
-            }
-            let source = &self.sources[shard];
+            let source = match self.sources.get(shard) {
+                Some(Some(source)) => source,
+                Some(None) => continue,
+                None => return,
+            };
             let result = sha256_of(source, |at, len| {
                 self.reached[shard].store(at, Ordering::Relaxed);
                 self.hashed.fetch_add(len, Ordering::Relaxed);
                 !self.stop.load(Ordering::Relaxed)
             });
             // Nobody waits for this file any more, whatever came of it.
-            self.reached[shard].store(u64::MAX / 2, Ordering::Relaxed);
+            self.reached[shard].store(FAR, Ordering::Relaxed);
             let _ = self.results[shard].set(result);
         }
     }

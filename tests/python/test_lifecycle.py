@@ -1,5 +1,6 @@
 """Mounting, being mounted, unmounting, dying."""
 
+import contextlib
 import errno
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -202,6 +204,37 @@ def test_signals_unmount_lazily_when_files_are_open(mount, tiny, number):
         os.kill(mounted.pid, number)
         wait_until(lambda: not is_mounted(mounted.path), 5, "the unmount")
     wait_until(lambda: not alive(mounted.pid), 10, "the end of the daemon")
+
+
+def keeper_of(pid):
+    """The process beside a daemon that unmounts for it."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            parent = int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and Path("/proc", entry, "cmdline").read_bytes().startswith(b"fuse-auto-unmount"):
+                return int(entry)
+    raise AssertionError(f"daemon {pid} has no keeper")
+
+
+@pytest.mark.parametrize("ending", ["umount", "a second signal"])
+def test_a_signal_when_the_keeper_was_killed(weightfs, mount, tiny, ending):
+    """A confined daemon cannot unmount without it: the mount answers on, and the log says what to do."""
+    mounted = mount(tiny)
+    keeper = keeper_of(mounted.pid)
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not alive(keeper), 5, "the end of the keeper")
+    os.kill(mounted.pid, signal.SIGTERM)
+    wait_until(lambda: not is_mounted(mounted.path) or "cannot unmount" in mounted.log(), 5, "the unmount, or why not")
+    if is_mounted(mounted.path):
+        assert "was killed" in mounted.log() and f"fusermount3 -u {mounted.path}" in mounted.log()
+        assert mounted.names() and mounted.bin(mounted.names()[0]), "it is served on"
+        if ending == "a second signal":
+            os.kill(mounted.pid, signal.SIGTERM)
+            wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+            assert "a dead mount stays behind" in mounted.log()
+        weightfs.run("umount", mounted.path)
+    assert not is_mounted(mounted.path)
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
 
 
 def test_unmount_while_being_read(mount, tmp_path):
