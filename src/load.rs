@@ -42,6 +42,17 @@ pub struct Loaded {
     pub entry: PathBuf,
 }
 
+impl Loaded {
+    /// The number of the file that `spec` names, when that is one of the model's files and not
+    /// its index, its directory or another name of it.
+    pub fn file_named(&self, spec: &Path) -> Option<u32> {
+        let located = depot::locate(spec).ok()?;
+        let name = located.as_ref().map_or(spec, |located| &located.path).file_name()?;
+        let same = |source: &Source| source.path().file_name() == Some(name);
+        (0..).zip(&self.sources).find_map(|(number, source)| same(source).then_some(number))
+    }
+}
+
 /// What is known from before about the GGUF files of the model with a given entry file, by
 /// their names beside their siblings; nothing, where nothing is. It saves time and is not
 /// believed: see [`crate::format::gguf::parse_known`].

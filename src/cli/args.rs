@@ -203,6 +203,10 @@ pub(crate) struct SealArgs {
 pub(crate) struct VerifyArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
+    /// Check each FILE by itself, one file of a set, and not the others: of those only the headers
+    /// are read
+    #[arg(long)]
+    pub(crate) part: bool,
     /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance report,
     /// a model signature's digests, or a seal
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]

@@ -5,12 +5,13 @@ use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::text::{Safe, plural};
 use against::Against;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
+use weightfs::load::Loaded;
 use weightfs::model::Model;
-use weightfs::trust::{self, Repair};
+use weightfs::trust::{self, Claim, Repair};
 use weightfs::view::json::lossy;
 
 mod against;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let mut ends = Vec::new();
     let mut documents = Vec::new();
     for model in &args.models {
-        let verdict = against.verify(model);
+        let verdict = against.verify(model, args.part);
         let end = match &verdict {
             Ok(verdict) => verdict.exit(),
             Err(error) => exit::code_of(error),
@@ -53,6 +54,49 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     }
     out.flush()?;
     Ok(Exit::of_several(&ends))
+}
+
+/// What of a model is looked at.
+#[derive(Clone, Copy)]
+struct Scope {
+    /// The one file, by number; `None`: all of them.
+    file: Option<u32>,
+}
+
+impl Scope {
+    /// All of the model, or with `part` the one file that was named.
+    fn of(loaded: &Loaded, typed: &Path, part: bool) -> Result<Scope> {
+        let file = loaded.file_named(typed).filter(|_| part);
+        if part && file.is_none() {
+            bail!(
+                "{}: --part takes the files of a set, and this is none of the {} of {}",
+                typed.display(),
+                plural(loaded.sources.len(), "file"),
+                loaded.entry.display()
+            );
+        }
+        Ok(Scope { file })
+    }
+
+    fn has(self, shard: usize) -> bool {
+        self.file.is_none_or(|file| file as usize == shard)
+    }
+
+    /// Bytes of the files.
+    fn bytes(self, loaded: &Loaded) -> u64 {
+        let files = loaded.sources.iter().enumerate().filter(|(shard, _)| self.has(*shard));
+        files.map(|(_, source)| source.len()).sum()
+    }
+
+    /// Nothing is claimed of what is not looked at.
+    fn claims(self, mut claims: Vec<Claim>) -> Vec<Claim> {
+        for (shard, claim) in claims.iter_mut().enumerate() {
+            if !self.has(shard) {
+                *claim = Claim::default();
+            }
+        }
+        claims
+    }
 }
 
 /// A range that is not what it should be.

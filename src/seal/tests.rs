@@ -304,7 +304,7 @@ fn verify_sees_what_only_sha256_can() {
     let error = case.load().unwrap_err();
     assert!(error.to_string().contains("the header of"), "{error}");
     let check = |sha256| {
-        let options = VerifyOptions { sha256 };
+        let options = VerifyOptions { sha256, file: None };
         let (path, sources) = (beside(&case.path(0)), case.sources(IoMode::Auto));
         verify_against(&path, &case.model, &sources, options, &|_| {}).unwrap().report.bad
     };

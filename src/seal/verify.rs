@@ -5,7 +5,7 @@ use super::hex::{crc_hex, hex};
 use super::sums::{sha256_of, sum_piece};
 use super::whole::{Digested, Whole};
 use super::{Seal, SealError};
-use crate::model::Model;
+use crate::model::{Model, Shard};
 use crate::ordered::in_order;
 use crate::source::{Source, SourceError};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,19 @@ pub struct VerifyOptions {
     /// Whether the SHA-256 of tensors, headers and files are compared as well, where the seal
     /// has them: chunk sums find every accident, only these find intent. Slower.
     pub sha256: bool,
+    /// The one file, by number, that is looked at; `None`: all of them.
+    pub file: Option<u32>,
 }
 
 impl Default for VerifyOptions {
     fn default() -> VerifyOptions {
-        VerifyOptions { sha256: true }
+        VerifyOptions { sha256: true, file: None }
+    }
+}
+
+impl VerifyOptions {
+    fn looks_at(&self, file: u32) -> bool {
+        self.file.is_none_or(|only| only == file)
     }
 }
 
@@ -71,8 +79,9 @@ const UNREADABLE: &str = "unreadable: ";
 /// Bad ranges that are listed. Memory is bounded also when another file was put in place.
 const LISTED: usize = 100_000;
 
-/// Checks every byte of all files, header and padding too. `progress` is called on this
-/// thread, now and then, with the number of bytes done of all files together.
+/// Checks every byte of all files, header and padding too, or of the one that the options
+/// name. `progress` is called on this thread, now and then, with the number of bytes done of
+/// all that are looked at.
 pub fn verify(
     model: &Model,
     sources: &[Source],
@@ -81,12 +90,27 @@ pub fn verify(
     progress: &dyn Fn(u64),
 ) -> Result<VerifyReport, SealError> {
     let sources: Vec<_> = sources.iter().map(Some).collect();
-    Ok(verify_files(model, &sources, seal, options, progress)?.0)
+    let wanted = |piece: &Piece| options.looks_at(piece.shard);
+    Ok(verify_pieces(&wanted, model, &sources, seal, options, progress)?.0)
 }
 
 /// As [`verify`], of files that may be shorter or longer than was sealed, or not there at all:
-/// what is missing of them is bad, and so is what is too much.
+/// what is missing of them is bad, and so is what is too much. The headers of all files are looked
+/// at: they tell whose seal it is.
 pub(super) fn verify_files(
+    model: &Model,
+    sources: &[Option<&Source>],
+    seal: &Seal,
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<(VerifyReport, Tally), SealError> {
+    let wanted = |piece: &Piece| piece.part == Part::Header || options.looks_at(piece.shard);
+    verify_pieces(&wanted, model, sources, seal, options, progress)
+}
+
+/// Checks the pieces that are `wanted`.
+fn verify_pieces(
+    wanted: &(dyn Fn(&Piece) -> bool + Sync),
     model: &Model,
     sources: &[Option<&Source>],
     seal: &Seal,
@@ -99,20 +123,24 @@ pub(super) fn verify_files(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let with_files = options.sha256 && seal.files.iter().any(Option::is_some);
     // The digest of a file of another length is another one.
-    let whole = model
-        .shards
-        .iter()
-        .zip(sources)
-        .map(|(shard, source)| source.filter(|source| with_files && source.len() == shard.len));
+    let hashed = |number, shard: &Shard, source: &Source| {
+        with_files && options.looks_at(number) && source.len() == shard.len
+    };
+    let whole = (0..)
+        .zip(model.shards.iter().zip(sources))
+        .map(|(number, (shard, source))| source.filter(|source| hashed(number, shard, source)));
     let check = Check { sources, seal, options, done: 0.into(), whole: Whole::new(whole) };
     let tick = || progress(check.whole.done(check.done.load(Ordering::Relaxed)));
-    let mut report = VerifyReport { chunks: seal.grid().chunks(), ..VerifyReport::default() };
+    let grid = seal.grid();
+    let pieces = || grid.pieces().filter(wanted);
+    let chunks = pieces().map(|piece| grid.chunks_of(&piece)).sum();
+    let mut report = VerifyReport { chunks, ..VerifyReport::default() };
     let mut tally = Tally::default();
     let mut files = vec![Findings::default(); sources.len()];
     let work = || {
         in_order(
             threads,
-            seal.grid().pieces(),
+            pieces(),
             |piece| Ok((piece, check.piece(&piece)?)),
             |(piece, looked)| {
                 tally.add(seal.grid(), &piece, &looked);
@@ -136,6 +164,7 @@ pub(super) fn verify_files(
     for (number, (shard, source)) in (0..).zip(model.shards.iter().zip(sources)) {
         if let Some(more) = source.and_then(|source| source.len().checked_sub(shard.len))
             && more > 0
+            && options.looks_at(number)
         {
             report.add(Bad {
                 tensor: None,

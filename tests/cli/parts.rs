@@ -220,3 +220,86 @@ fn a_part_is_kept_refused_and_replaced_like_a_seal() {
     in_s(&place, &["seal", "--part", INDEX]).failed(1, &[INDEX, "name a shard"]);
     in_s(&place, &["seal", "--part", "--merge", &file]).failed(2, &["--merge"]);
 }
+
+// --- verify --part ---------------------------------------------------------------------
+
+fn flip(place: &Place, name: &str, at: usize) {
+    let path = place.path("s").join(name);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[at] ^= 32;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn verify_of_one_file_leaves_out_the_others() {
+    let place = sharded();
+    in_s(&place, &["seal", INDEX]).done();
+    flip(&place, &shard(3), 100_000);
+    for number in [1, 2] {
+        let said = in_s(&place, &["verify", "--part", &shard(number)]);
+        said.done();
+        assert!(said.out.starts_with(&format!("{}: good (", shard(number))), "{}", said.out);
+    }
+    let said = in_s(&place, &["verify", "--part", &shard(3), "--json"]);
+    said.failed(3, &["1 of 7 chunks"]);
+    let told: Json = serde_json::from_str(&said.out).unwrap();
+    let bad = &told["models"][0]["bad"];
+    assert_eq!(bad.as_array().unwrap().len(), 1);
+    assert_eq!((&bad[0]["tensor"], &bad[0]["source"]["file"]), (&"c".into(), &shard(3).into()));
+    in_s(&place, &["verify", INDEX]).failed(3, &["1 of "]);
+    // All of them, one by one: the worst counts.
+    in_s(&place, &["verify", "--part", &shard(1), &shard(2), &shard(3)]).failed(3, &[&shard(3)]);
+}
+
+/// The digests of whole files are left out as well, and those of the one are not.
+#[test]
+fn verify_of_one_file_with_lists_and_digests() {
+    let place = sharded();
+    let said = in_s(&place, &["provenance", INDEX, "--format", "sha256sum"]);
+    let list = &said.done().out;
+    fs::write(place.path("s").join("list"), list).unwrap();
+    let digest = list.lines().next().unwrap().split(' ').next().unwrap().to_owned();
+    flip(&place, &shard(3), 100_000);
+    in_s(&place, &["verify", "--part", &shard(1), "--against", "list"]).done();
+    in_s(&place, &["verify", "--part", &shard(3), "--against", "list"]).failed(3, &[&shard(3)]);
+    in_s(&place, &["verify", "--part", &shard(1), "--expect-sha256", &digest]).done();
+    in_s(&place, &["verify", "--part", &shard(2), "--expect-sha256", &digest]).failed(3, &[]);
+    in_s(&place, &["verify", "--part", &shard(1)]).failed(4, &["not sealed"]);
+    // As an anchor beside the model.
+    fs::rename(place.path("s").join("list"), place.path("s").join("SHA256SUMS")).unwrap();
+    in_s(&place, &["verify", "--part", &shard(1)]).done();
+    in_s(&place, &["verify", "--part", &shard(3)]).failed(3, &[&shard(3)]);
+}
+
+#[test]
+fn verify_of_one_file_takes_a_file_of_the_set() {
+    let place = sharded();
+    in_s(&place, &["seal", INDEX]).done();
+    for other in [INDEX, "."] {
+        in_s(&place, &["verify", "--part", other])
+            .failed(1, &["--part takes the files", "3 files"]);
+    }
+    fs::copy(place.path("m.gguf"), place.path("s/m.gguf")).unwrap();
+    in_s(&place, &["seal", "m.gguf"]).done();
+    in_s(&place, &["verify", "--part", "m.gguf"]).done();
+}
+
+/// A header that says something else now is damage of its own file, and no reason to call the
+/// seal of the others foreign.
+#[test]
+fn verify_of_one_file_beside_a_damaged_header() {
+    let place = sharded();
+    in_s(&place, &["seal", INDEX]).done();
+    let text = fs::read(place.path("s").join(shard(3))).unwrap();
+    let at = |name: &[u8]| text.windows(3).position(|word| word == name).unwrap() + 1;
+    // The index knows this tensor in another file.
+    flip(&place, &shard(3), at(b"\"b\""));
+    for number in 1..=3 {
+        let said = in_s(&place, &["verify", "--part", &shard(number)]);
+        said.failed(3, &["1 of "]);
+        assert!(said.out.contains(&format!("(header)      0  {}", shard(3))), "{}", said.out);
+    }
+    // And this one nowhere else: the model cannot be opened, and which file is why is said.
+    flip(&place, &shard(3), at(b"\"d\""));
+    in_s(&place, &["verify", "--part", &shard(1)]).failed(1, &["incomplete", &shard(3)]);
+}

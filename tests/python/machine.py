@@ -16,10 +16,15 @@ SETUP = """
 set -e
 umount -a -l -t fuse.weightfs || true  # of this namespace: copies of others' mounts would keep their daemons
 cd "$1" && shift
+base=$(dirname "$PWD")
 mount -t tmpfs tmpfs . && cd "$PWD" && mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 mount -t proc proc root/proc
-for dir in dev tmp; do mount --rbind /$dir root/$dir; done
+mount --rbind /dev root/dev
+# Of /tmp nothing is to be seen but the tests' own directory: whatever is started may clean up there.
+mount -t tmpfs -o mode=1777 tmpfs root/tmp
+mkdir -p "root$base"
+mount --rbind "$base" "root$base"
 """
 PLAIN = SETUP + 'mount --rbind /sys root/sys && echo ready && exec chroot root "$@"'
 # A system with nothing to start but what a test asks for. /run and the groups are its own.
@@ -31,6 +36,9 @@ mount -t tmpfs tmpfs root/run
 for dir in lib etc; do
     for wants in sysinit local-fs multi-user timers; do rm -rf root/$dir/systemd/system/$wants.target.wants; done
     rm -f root/$dir/systemd/system/sockets.target.wants/*udev*
+done
+for unit in setup setup-dev setup-dev-early clean; do
+    ln -sf /dev/null root/etc/systemd/system/systemd-tmpfiles-$unit.service
 done
 : >root/etc/fstab
 printf '[Unit]\\nWants=systemd-journald.service\\n' >root/etc/systemd/system/bare.target

@@ -3,9 +3,8 @@
 use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
-use super::super::seal::bytes_of;
 use super::super::text::Safe;
-use super::{Verdict, listed, sealed};
+use super::{Scope, Verdict, listed, sealed};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use weightfs::depot;
@@ -39,30 +38,33 @@ impl Against {
         })
     }
 
-    /// Compares one model.
-    pub(super) fn verify(&self, model: &Path) -> Result<Verdict> {
+    /// Compares one model, or the one file of it that was named.
+    pub(super) fn verify(&self, model: &Path, part: bool) -> Result<Verdict> {
         let loaded = match engine::load(model, IoMode::Auto) {
             Ok(loaded) => loaded,
+            Err(error) if part => return Err(error),
             // What cannot be opened may be damaged.
             Err(error) => return self.unopened(model).unwrap_or(Err(error)),
         };
+        let scope = Scope::of(&loaded, model, part)?;
         match self {
-            Against::Known => known(model, &loaded),
+            Against::Known => known(model, &loaded, scope),
             Against::Seal(path) => {
-                let bar = Progress::new(model, bytes_of(&loaded));
-                sealed::by_seal(path, &loaded, &Found::default(), &bar)
+                let bar = Progress::new(model, scope.bytes(&loaded));
+                sealed::by_seal(path, &loaded, scope, &Found::default(), &bar)
             }
             Against::List(path) => {
-                let list = List::read(path, &loaded.model)?;
+                let mut list = List::read(path, &loaded.model)?;
+                list.claims = scope.claims(list.claims);
                 list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
-                    return Err(nothing_on(model, &loaded, &list));
+                    return Err(nothing_on(model, &loaded, scope, &list));
                 }
                 let name = Safe(path.as_os_str().as_encoded_bytes()).to_string();
-                listed::by_claims(model, &loaded, &list.claims, &name)
+                listed::by_claims(model, &loaded, scope, &list.claims, &name)
             }
             Against::Digest(sha256) => {
-                if loaded.sources.len() != 1 {
+                if scope.file.is_none() && loaded.sources.len() != 1 {
                     bail!(
                         "{}: it has {} files and --expect-sha256 is the digest of one; --against takes a list",
                         model.display(),
@@ -70,7 +72,8 @@ impl Against {
                     );
                 }
                 let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
-                listed::by_claims(model, &loaded, &[claim], "the command line")
+                let claims = scope.claims(vec![claim; loaded.sources.len()]);
+                listed::by_claims(model, &loaded, scope, &claims, "the command line")
             }
         }
     }
@@ -116,8 +119,9 @@ impl Against {
 }
 
 /// Against the seal, else against the anchors.
-fn known(model: &Path, loaded: &Loaded) -> Result<Verdict> {
-    let found = trust::find(&loaded.model, &loaded.sources);
+fn known(model: &Path, loaded: &Loaded, scope: Scope) -> Result<Verdict> {
+    let mut found = trust::find(&loaded.model, &loaded.sources);
+    found.anchors.retain(|anchor| scope.has(anchor.shard));
     if let Some(wrong) = trust::contradiction(&found.anchors, &loaded.model) {
         return Err(engine::distrust(&wrong));
     }
@@ -125,8 +129,8 @@ fn known(model: &Path, loaded: &Loaded) -> Result<Verdict> {
         super::exit::say(warning);
     }
     if let Some(path) = seal::find(&loaded.entry) {
-        let bar = Progress::new(model, bytes_of(loaded));
-        return sealed::by_seal(&path, loaded, &found, &bar);
+        let bar = Progress::new(model, scope.bytes(loaded));
+        return sealed::by_seal(&path, loaded, scope, &found, &bar);
     }
     if found.anchors.is_empty() {
         let text = format!(
@@ -136,7 +140,7 @@ fn known(model: &Path, loaded: &Loaded) -> Result<Verdict> {
         return Err(Failure::with(Exit::Unsealed, text));
     }
     let claims = trust::joined(&found.anchors, loaded.model.shards.len());
-    listed::by_claims(model, loaded, &claims, &words(&found.anchors))
+    listed::by_claims(model, loaded, scope, &claims, &words(&found.anchors))
 }
 
 /// The first of the anchors, in words, for all of them.
@@ -154,8 +158,9 @@ fn words(anchors: &[Anchor]) -> String {
 }
 
 /// A list that is about something else.
-fn nothing_on(model: &Path, loaded: &Loaded, list: &List) -> anyhow::Error {
-    let file = loaded.model.shards.first().map(|shard| &*shard.file).unwrap_or_default();
+fn nothing_on(model: &Path, loaded: &Loaded, scope: Scope, list: &List) -> anyhow::Error {
+    let shard = loaded.model.shards.get(scope.file.unwrap_or_default() as usize);
+    let file = shard.map(|shard| &*shard.file).unwrap_or_default();
     let other = match &list.strangers {
         (0, _) | (_, None) => String::new(),
         (n, Some(name)) => {

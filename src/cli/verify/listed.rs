@@ -4,7 +4,7 @@ use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
 use super::super::text::{Safe, plural};
 use super::sealed::at_fault;
-use super::{Bad, Verdict};
+use super::{Bad, Scope, Verdict};
 use anyhow::Result;
 use std::path::Path;
 use weightfs::load::Loaded;
@@ -17,6 +17,7 @@ use weightfs::view::json::lossy;
 pub(super) fn by_claims(
     typed: &Path,
     loaded: &Loaded,
+    scope: Scope,
     claims: &[Claim],
     with: &str,
 ) -> Result<Verdict> {
@@ -25,7 +26,8 @@ pub(super) fn by_claims(
     let bar = Progress::new(typed, work);
     let report = trust::compare(claims, model, sources, &|done| bar.set(done))?;
     drop(bar);
-    if let Some(&shard) = report.uncovered.first().filter(|_| report.bad.is_empty()) {
+    let uncovered = report.uncovered.iter().find(|&&shard| scope.has(shard as usize));
+    if let Some(&shard) = uncovered.filter(|_| report.bad.is_empty()) {
         let file = &model.shards[shard as usize].file;
         let text = format!("{}: {with} has no line for {}", typed.display(), Safe(file));
         return Err(Failure::with(Exit::Unsealed, text));
@@ -117,7 +119,7 @@ fn contradict(loaded: &Loaded, bad: &Mismatch, with: &str) -> Result<()> {
 
 /// Whether all bytes are as sealed.
 fn is_sealed_so(loaded: &Loaded, seal: &Seal) -> Result<bool> {
-    let options = seal::VerifyOptions { sha256: false };
+    let options = seal::VerifyOptions { sha256: false, file: None };
     let report = seal::verify(&loaded.model, &loaded.sources, seal, options, &|_| {});
     Ok(report.map_err(at_fault)?.is_good())
 }

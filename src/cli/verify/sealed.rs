@@ -2,7 +2,7 @@
 
 use super::super::engine::{self, Cure};
 use super::super::progress::Progress;
-use super::{Bad, Verdict};
+use super::{Bad, Scope, Verdict};
 use anyhow::Result;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,16 @@ pub(super) fn at_fault(error: SealError) -> anyhow::Error {
 pub(super) fn by_seal(
     path: &Path,
     loaded: &Loaded,
+    scope: Scope,
     found: &Found,
     bar: &Progress,
 ) -> Result<Verdict> {
     let (model, sources) = (&loaded.model, &loaded.sources);
     let tick = |done| bar.set(done);
-    let verified = seal::verify_against(path, model, sources, VerifyOptions::default(), &tick);
+    let options = VerifyOptions { file: scope.file, ..VerifyOptions::default() };
+    let verified = seal::verify_against(path, model, sources, options, &tick);
     let verified = verified.map_err(at_fault)?;
-    let verdict = verdict(model, verified);
+    let verdict = Verdict { bytes: scope.bytes(loaded), ..verdict(model, verified) };
     if verdict.bad.is_empty() && !found.anchors.is_empty() {
         let seal = Seal::load(path, model, sources).map_err(at_fault)?;
         if let Some(wrong) = engine::disagreement(loaded, &found.anchors, Some(&seal)) {
