@@ -11,12 +11,12 @@ import subprocess
 import time
 from pathlib import Path
 
-# $1 is an empty directory; PID 1 of the namespace ends as "$@" behind it, in the overlay.
+# $1 is an empty directory, $2 what is to be seen of /tmp; PID 1 of the namespace ends as "$@" behind
+# them, in the overlay.
 SETUP = """
 set -e
 umount -a -l -t fuse.weightfs || true  # of this namespace: copies of others' mounts would keep their daemons
-cd "$1" && shift
-base=$(dirname "$PWD")
+cd "$1" && base=$2 && shift 2
 mount -t tmpfs tmpfs . && cd "$PWD" && mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 mount -t proc proc root/proc
@@ -54,14 +54,14 @@ class NoMachine(Exception):
 
 
 class Machine:
-    """run(SCRIPT, ARGUMENT...) runs in it as root."""
+    """run(SCRIPT, ARGUMENT...) runs in it as root; of /tmp it has `shown`, where `directory` lies."""
 
-    def __init__(self, directory, boot=False):
+    def __init__(self, directory, shown, boot=False):
         if os.getuid() != 0:
             raise NoMachine("needs root")
         self.group = self._group() if boot else None
         words = ["unshare", "-m", "-p", "-u", "-i", *(["-C"] if boot else []), "-f", "--kill-child", "--propagation", "private", "sh", "-c"]
-        words += [BOOT, "sh", str(directory), *SYSTEMD] if boot else [PLAIN, "sh", str(directory), "sleep", "infinity"]
+        words += [BOOT if boot else PLAIN, "sh", str(directory), str(shown), *(SYSTEMD if boot else ("sleep", "infinity"))]
         if boot:
             words = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(self.group), *words]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -118,7 +118,7 @@ def installed(deb, tmp_path_factory):
     """A machine where dpkg -i has installed it; taken away again in the last test."""
     directory = tmp_path_factory.mktemp("installed")
     try:
-        machine = Machine(directory)
+        machine = Machine(directory, tmp_path_factory.getbasetemp())
     except NoMachine as reason:
         pytest.skip(f"nowhere to install it: {reason}")
     machine.run('dpkg -i "$1"', deb)

@@ -146,7 +146,7 @@ def booted(tmp_path_factory):
     shutil.copy(UNIT, directory)
     (directory / "overlay").mkdir()
     try:
-        machine = Machine(directory / "overlay", boot=True)
+        machine = Machine(directory / "overlay", tmp_path_factory.getbasetemp(), boot=True)
     except NoMachine as reason:
         pytest.skip(f"no systemd to try it with: {reason}")
     machine.run('cp "$1/weightfs" /usr/bin/ && cp "$1/weightfs@.service" /lib/systemd/system/ && systemctl daemon-reload', directory)
