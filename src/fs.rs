@@ -17,11 +17,10 @@ use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, Stock, document, json};
 pub use lanes::Lane;
 use members::Choice;
-use std::collections::HashMap;
+pub use snapshots::{Handle, Snapshots};
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 mod companions;
@@ -29,6 +28,7 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
+mod snapshots;
 mod sums;
 pub mod xattr;
 
@@ -170,14 +170,9 @@ pub struct WeightFs {
     foresight: Store,
     /// Whether all tensors are shown in the order in which they are stored.
     in_order: OnceLock<bool>,
-    handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
-    next_handle: AtomicU64,
+    snapshots: Snapshots,
     started: live::Started,
 }
-
-/// An open file: 0 unless it is a live document's snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(pub u64);
 
 impl WeightFs {
     /// Plans the mount; refuses names that meet on one path.
@@ -208,8 +203,7 @@ impl WeightFs {
             hf: companions::Companions::new(parts.hf.as_ref()),
             foresight: parts.store.unasked(),
             in_order: OnceLock::new(),
-            handles: Mutex::default(),
-            next_handle: AtomicU64::new(1),
+            snapshots: Snapshots::default(),
             started: live::Started::now(),
             parts,
         })
@@ -218,6 +212,16 @@ impl WeightFs {
     /// The bytes behind it all.
     pub fn store(&self) -> &Store {
         &self.parts.store
+    }
+
+    /// `model.json`, as a document.
+    pub fn about(&self) -> serde_json::Value {
+        document::model(self.facts())
+    }
+
+    /// When the newest of the sources was modified.
+    pub fn mtime(&self) -> SystemTime {
+        self.mtime
     }
 
     fn names(&self) -> Names<'_> {
@@ -380,15 +384,7 @@ impl WeightFs {
     pub fn open(&self, ino: Ino) -> Result<Handle, FsError> {
         match self.node(ino)? {
             Node::Dir(_) => Err(FsError::IsDirectory),
-            Node::Live(live) => {
-                let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-                let snapshot = Arc::new(self.live(live));
-                self.handles
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(handle, snapshot);
-                Ok(Handle(handle))
-            }
+            Node::Live(live) => Ok(self.snapshots.open(self.live(live))),
             _ => Ok(Handle(0)),
         }
     }
@@ -408,9 +404,7 @@ impl WeightFs {
 
     /// Forgets an open file.
     pub fn release(&self, handle: Handle) {
-        if handle.0 != 0 {
-            self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
-        }
+        self.snapshots.close(handle);
     }
 
     /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
@@ -423,16 +417,7 @@ impl WeightFs {
     ) -> Result<usize, FsError> {
         let node = self.node(ino)?;
         if let Node::Live(live) = node {
-            let snapshot = {
-                let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-                handles.get(&handle.0).cloned()
-            };
-            let snapshot = snapshot.unwrap_or_else(|| Arc::new(self.live(live)));
-            let rest =
-                usize::try_from(offset).ok().and_then(|o| snapshot.get(o..)).unwrap_or_default();
-            let n = rest.len().min(out.len());
-            out[..n].copy_from_slice(&rest[..n]);
-            return Ok(n);
+            return Ok(self.snapshots.read(handle, || self.live(live), offset, out));
         }
         Ok(self.content(node)?.read(&self.parts.store, offset, out)?)
     }

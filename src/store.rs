@@ -21,6 +21,7 @@ mod tofu;
 pub use crate::seal::{Checksum, Part, hex};
 pub use error::{Corrupt, ReadFailure, StoreError};
 pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
+pub use tofu::clear_old_tofu;
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};

@@ -21,6 +21,11 @@ pub enum Trust {
 }
 
 impl Trust {
+    /// What is to be said of bytes of both.
+    pub const fn weaker(self, other: Trust) -> Trust {
+        if other as u8 > self as u8 { other } else { self }
+    }
+
     /// The word in JSON and xattrs.
     pub const fn name(self) -> &'static str {
         match self {
