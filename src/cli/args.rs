@@ -295,7 +295,7 @@ pub(crate) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Where the model is mounted
+    /// Where the model is mounted; of several models, the directory of one tells of that one
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoint: PathBuf,
     /// Print one JSON document (.weightfs/status.json of the mount)

@@ -12,6 +12,7 @@ use crate::cli::text::plural;
 use crate::cli::{mountpoint, preflight};
 use anyhow::{Result, anyhow, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,6 +27,9 @@ use weightfs::store::{OnCorruption, Verify};
 const AT_ONCE: usize = 8;
 /// Lines of one kind that are said; all are in the log and in the mount's documents.
 const SAID: usize = 8;
+
+/// Open files that the mount itself needs, now and later.
+const SPARE: usize = 48;
 
 /// A model that was opened, and what there is to say about it.
 struct Grown {
@@ -51,7 +55,9 @@ pub(super) fn plan(
         bail!("{}: holds no model, and neither do the directories in it", directory.display());
     }
     raise_open_files();
+    let spare = spare_files();
     let opened = open_all(&models, options, log);
+    drop(spare);
     let mut tally = Tally::new(&directory, options, &notes);
     let mut codes = Vec::new();
     let mut first = None;
@@ -84,7 +90,14 @@ pub(super) fn plan(
     }
     let log = log.path.as_deref();
     let grove = Grove::of_several(members, &notes, Some(super::logged_to(log)));
-    let warnings = tally.told(grove.left_out());
+    let (shown, left_out) = (grove.models().count(), grove.left_out());
+    log::info!(
+        "{}: {} mounted, {} left out",
+        directory.display(),
+        plural(shown, "model"),
+        left_out.len()
+    );
+    let warnings = tally.told(left_out);
     Ok(Planned { grove, warnings, source: directory })
 }
 
@@ -137,6 +150,12 @@ fn raise_open_files() {
     if let Err(error) = raised {
         log::debug!("the limit of open files stays: {error}");
     }
+}
+
+/// Open files to be closed again: where models need more than there may be, the last of them are
+/// left out, and not the mount.
+fn spare_files() -> Vec<File> {
+    (0..SPARE).map_while(|_| File::open("/dev/null").ok()).collect()
 }
 
 /// What there is to say about all of them together.
