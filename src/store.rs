@@ -186,7 +186,7 @@ impl Store {
             started: Instant::now(),
             waits: ladder::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
-            grains: Grains::default(),
+            grains: Grains::new(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             checked: Bits::new(tensors),
             unchecked: Bits::new(tensors),

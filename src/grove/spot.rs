@@ -62,7 +62,12 @@ impl Spot {
     pub fn ino(self) -> Ino {
         match self {
             Spot::Own(place) => place.ino(),
-            Spot::In(number, node) => Ino(node.ino().0 | u64::from(number) << SHIFT),
+            Spot::In(number, node) => {
+                let local = node.ino().0.get();
+                let all = local ^ spread(number) | u64::from(number) << SHIFT;
+                // Of the number 0 the local one stays as it is; others have a bit in front.
+                Ino(NonZeroU64::new(all).unwrap_or(node.ino().0))
+            }
         }
     }
 
@@ -84,10 +89,49 @@ impl Spot {
     }
 }
 
-/// The model's number in an inode number, and the rest.
+/// What the lower bits of a model's inode numbers are changed by. The kernel's table of inodes
+/// goes by these bits alone: with the same ones in every model, each step would pass through the
+/// files of all the others.
+const fn spread(number: u16) -> u64 {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    (number as u64).wrapping_mul(GOLDEN) >> (u64::BITS - CLASS)
+}
+
+/// The model's number in an inode number, and what that model calls it.
 pub(super) fn apart(ino: Ino) -> Option<(u16, Ino)> {
     let all = ino.0.get();
-    let local = NonZeroU64::new(all & ((1 << SHIFT) - 1))?;
     // Sixteen bits are left.
-    Some(((all >> SHIFT) as u16, Ino(local)))
+    let number = (all >> SHIFT) as u16;
+    let local = NonZeroU64::new((all & ((1 << SHIFT) - 1)) ^ spread(number))?;
+    Some((number, Ino(local)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::layout::Dir;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_are_put_together_and_taken_apart() {
+        let nodes = [Node::Dir(Dir::Root), Node::Source(u32::MAX), Node::Meta(0), Node::HfWeights];
+        for number in [0, 1, 2, 4096, u16::MAX] {
+            for node in nodes {
+                assert_eq!(apart(Spot::In(number, node).ino()), Some((number, node.ino())));
+            }
+        }
+        assert_eq!(Spot::In(0, nodes[1]).ino(), nodes[1].ino());
+        for place in [Place::ROOT, Place::Dir(7), Place::Models, Place::Live(Live::Metrics)] {
+            let (number, local) = apart(Spot::Own(place).ino()).unwrap();
+            assert_eq!((number, Place::from_ino(local)), (0, Some(place)));
+        }
+    }
+
+    #[test]
+    fn the_lower_bits_tell_models_apart() {
+        let low: HashSet<u64> =
+            (1..=4096).map(|n| Spot::In(n, Node::Source(0)).ino().0.get() & 0xf_ffff).collect();
+        assert!(low.len() > 4000, "{}", low.len());
+    }
 }
