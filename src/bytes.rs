@@ -1,10 +1,12 @@
-//! Random access to bytes, without saying where they lie; and bytes as hexadecimal digits.
+//! Random access to bytes, without saying where they lie; bytes as hexadecimal digits; and the
+//! checksums of runs of them.
 //!
 //! The formats read through [`ReadAt`]; a file, a checked store and a slice in a
 //! test all offer it. Must not know files, formats or checks.
 
 use std::io;
 
+pub mod crc;
 pub mod hex;
 
 /// Bytes that can be copied out from any place.

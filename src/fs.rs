@@ -17,6 +17,7 @@ use crate::view::whole::{Whole, gguf};
 use crate::view::{self, Repr, Stock, document, json};
 pub use lanes::Lane;
 use members::Choice;
+pub use reading::Reader;
 pub use snapshots::{Handle, Snapshots};
 use std::fs::File;
 use std::io;
@@ -28,6 +29,8 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
+pub mod metrics;
+mod reading;
 mod snapshots;
 mod sums;
 pub mod xattr;
@@ -166,8 +169,10 @@ pub struct WeightFs {
     gguf: OnceLock<Arc<Whole>>,
     /// `hf/`.
     hf: companions::Companions,
-    /// The store, for bytes that nobody has asked for yet.
-    foresight: Store,
+    /// The store, for bytes that the kernel keeps.
+    kept: Store,
+    /// The store, for bytes that nobody has asked for yet: a program, and the kernel.
+    foresight: [Store; 2],
     /// Whether all tensors are shown in the order in which they are stored.
     in_order: OnceLock<bool>,
     snapshots: Snapshots,
@@ -201,7 +206,8 @@ impl WeightFs {
             whole: Default::default(),
             gguf: OnceLock::new(),
             hf: companions::Companions::new(parts.hf.as_ref()),
-            foresight: parts.store.unasked(),
+            kept: parts.store.kept(),
+            foresight: [parts.store.unasked(), parts.store.unasked().kept()],
             in_order: OnceLock::new(),
             snapshots: Snapshots::default(),
             started: live::Started::now(),
@@ -405,21 +411,6 @@ impl WeightFs {
     /// Forgets an open file.
     pub fn release(&self, handle: Handle) {
         self.snapshots.close(handle);
-    }
-
-    /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
-    pub fn read(
-        &self,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<usize, FsError> {
-        let node = self.node(ino)?;
-        if let Node::Live(live) = node {
-            return Ok(self.snapshots.read(handle, || self.live(live), offset, out));
-        }
-        Ok(self.content(node)?.read(&self.parts.store, offset, out)?)
     }
 
     /// The content of a file.

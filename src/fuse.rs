@@ -3,7 +3,7 @@
 //! The only room that knows fuser. Decides what the kernel may cache, and which
 //! thread a read waits in; everything else is `grove`'s and `fs`'s.
 
-use crate::fs::{Attr, FsError, Handle, NAME_MAX};
+use crate::fs::{Attr, FsError, Handle, NAME_MAX, Reader};
 use crate::grove::{Grove, Place, Spot};
 use crate::layout::{FileKind, Ino, Node, View};
 use fuser::{
@@ -212,6 +212,21 @@ macro_rules! refusable {
     };
 }
 
+/// Set in the handles of files whose pages the kernel keeps.
+const KEPT: u64 = 1 << 62;
+
+/// What the kernel is to call an open file.
+fn file_handle(handle: Handle, flags: FopenFlags) -> FileHandle {
+    let kept = if flags.contains(FopenFlags::FOPEN_KEEP_CACHE) { KEPT } else { 0 };
+    FileHandle(handle.0 | kept)
+}
+
+/// What we call it, and who gets what is read of it.
+fn opened(handle: FileHandle) -> (Handle, Reader) {
+    let reader = if handle.0 & KEPT != 0 { Reader::Cache } else { Reader::Program };
+    (Handle(handle.0 & !KEPT), reader)
+}
+
 refusable!(ReplyAttr, ReplyData, ReplyEntry, ReplyOpen);
 
 impl Serving {
@@ -362,7 +377,7 @@ impl Filesystem for Adapter {
                     false => Some(reply),
                 };
                 if let Some(reply) = reply {
-                    reply.opened(FileHandle(handle.0), flags);
+                    reply.opened(file_handle(handle, flags), flags);
                 }
             });
         });
@@ -382,7 +397,8 @@ impl Filesystem for Adapter {
         let Ok(ino) = ino(number) else {
             return reply.error(Errno::ENOENT);
         };
-        let asked = Asked { ino, handle: Handle(fh.0), offset, size, lock_owner };
+        let (handle, reader) = opened(fh);
+        let asked = Asked { ino, handle, offset, size, lock_owner, reader };
         let Some(lane) = self.fs.lane_of_read(ino, offset) else {
             // The kernel hears of a reply that was dropped.
             let answer = || {
@@ -406,7 +422,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         if let Ok(ino) = ino(number) {
-            self.fs.release(ino, Handle(fh.0));
+            self.fs.release(ino, opened(fh).0);
             self.ahead.forget(ino);
             self.passthrough.close(ino, fh);
         }

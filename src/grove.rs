@@ -7,7 +7,7 @@
 //! know fuser, formats or what the files of a model are.
 
 use crate::fs::live::Started;
-use crate::fs::{Attr, FsError, Handle, Lane, NAME_MAX, Snapshots, Totals, WeightFs};
+use crate::fs::{Attr, FsError, Handle, Lane, NAME_MAX, Reader, Snapshots, Totals, WeightFs};
 use crate::layout::{FileKind, Ino, Live, Node};
 use std::fs::File;
 use std::sync::Arc;
@@ -312,8 +312,20 @@ impl Grove {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, FsError> {
+        self.read_for(Reader::Program, ino, handle, offset, out)
+    }
+
+    /// As [`Grove::read`], for a reader of either kind.
+    pub fn read_for(
+        &self,
+        reader: Reader,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, FsError> {
         match self.home(ino)? {
-            Home::Tree(tree, _, local) => tree.fs.read(local, handle, offset, out),
+            Home::Tree(tree, _, local) => tree.fs.read_for(reader, local, handle, offset, out),
             Home::Own(_, Place::Dir(_)) => Err(FsError::IsDirectory),
             Home::Own(clearing, Place::Live(live)) => {
                 Ok(clearing.snapshots.read(handle, || self.live(live), offset, out))
@@ -346,14 +358,20 @@ impl Grove {
     }
 
     /// See [`WeightFs::foresee`].
-    pub fn foresee(&self, ino: Ino, offset: u64, out: &mut [u8]) -> bool {
-        self.tree(ino).is_some_and(|(tree, local)| tree.fs.foresee(local, offset, out))
+    pub fn foresee(&self, ino: Ino, offset: u64, out: &mut [u8], reader: Reader) -> bool {
+        self.tree(ino).is_some_and(|(tree, local)| tree.fs.foresee(local, offset, out, reader))
     }
 
     /// See [`WeightFs::read_at_once`].
-    pub fn read_at_once(&self, ino: Ino, offset: u64, out: &mut [u8]) -> Option<usize> {
+    pub fn read_at_once(
+        &self,
+        ino: Ino,
+        offset: u64,
+        out: &mut [u8],
+        reader: Reader,
+    ) -> Option<usize> {
         let (tree, local) = self.tree(ino)?;
-        tree.fs.read_at_once(local, offset, out)
+        tree.fs.read_at_once(local, offset, out, reader)
     }
 
     /// See [`WeightFs::serve_foreseen`].

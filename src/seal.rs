@@ -11,6 +11,7 @@
 
 mod as_written;
 mod create;
+mod damaged;
 mod described;
 mod entry;
 mod fold;
@@ -30,16 +31,14 @@ mod write;
 
 pub use crate::bytes::hex::{crc_hex, from_hex, hex};
 pub use create::{Outcome, SealOptions, SealReport, create};
+pub use damaged::{Verified, verify_against, verify_unopened};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
 pub use merge::merge;
 pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find, part_beside};
+pub use place::{beside, cache_home, cached, find, part_beside, sealed_in};
 pub use target::is_seal;
-pub use verify::{
-    Bad, Verified, VerifyOptions, VerifyReport, sha256_file, verify, verify_against,
-    verify_unopened,
-};
+pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
 use crate::bytes::hex;
 use crate::source::{Source, SourceError};

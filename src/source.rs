@@ -4,6 +4,7 @@
 //! what the bytes mean.
 
 mod ahead;
+mod brought;
 mod direct;
 mod identity;
 mod mapping;
@@ -13,6 +14,7 @@ pub use identity::{Identity, Timestamp, timestamp};
 
 use crate::bytes::ReadAt;
 use ahead::{Ahead, Pages};
+use brought::Brought;
 use direct::Direct;
 use identity::{Baseline, Names, Verdict};
 use mapping::Mapping;
@@ -111,6 +113,8 @@ pub struct Source {
     opened: Identity,
     modified: SystemTime,
     mapping: Option<Mapping>,
+    /// Beside a mapping: which pages of the kernel's cache are ours.
+    brought: Brought,
     direct: Direct,
     /// Where each read is a journey.
     ahead: Option<Ahead>,
@@ -182,6 +186,7 @@ impl Source {
             file,
             path,
             canonical,
+            brought: Brought::new(if mapping.is_some() { opened.size } else { 0 }),
             opened,
             mapping,
         })
@@ -235,13 +240,42 @@ impl Source {
         self.bounds(offset, out.len())?;
         if let Some(mapping) = &self.mapping
             && let Ok(from) = usize::try_from(offset)
-            && mapping.copy(from, out)
         {
-            return self.with_faults(Door::Usual, offset, out);
+            self.note(mapping, offset, out.len());
+            if mapping.copy(from, out) {
+                return self.with_faults(Door::Usual, offset, out);
+            }
         }
         let done = self.ahead.as_ref().map_or(0, |ahead| ahead.copy(offset, out));
         self.pread(offset + done as u64, &mut out[done..])?;
         self.with_faults(Door::Usual, offset, out)
+    }
+
+    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand. `Ok(false)` where they
+    /// do not come from a mapping: then nothing that was shown or copied is worth anything.
+    pub fn read_through(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        see: impl FnMut(&[u8]),
+    ) -> Result<bool, SourceError> {
+        self.bounds(offset, out.len())?;
+        let (Some(mapping), Ok(from), false) =
+            (&self.mapping, usize::try_from(offset), self.is_scripted())
+        else {
+            return Ok(false);
+        };
+        self.note(mapping, offset, out.len());
+        Ok(mapping.copy_through(from, out, see))
+    }
+
+    /// Takes note of what the kernel holds before it is read.
+    fn note(&self, mapping: &Mapping, offset: u64, len: usize) {
+        let bytes = offset..offset + len as u64;
+        // Inside the mapping, whose length is a usize.
+        self.brought.note(&bytes, |part| {
+            mapping.resident(part.start as usize, (part.end - part.start) as usize)
+        });
     }
 
     /// Tells that `wanted` of `extent` is asked for, and that `around` will be read for it: who
@@ -316,6 +350,17 @@ impl Source {
         Ok(())
     }
 
+    #[cfg(test)]
+    fn is_scripted(&self) -> bool {
+        self.faults.0.get().is_some()
+    }
+
+    #[cfg(not(test))]
+    #[inline]
+    fn is_scripted(&self) -> bool {
+        false
+    }
+
     /// From now on `fault` sees every read that went well, and may change its bytes, fail it or
     /// take its time.
     #[cfg(test)]
@@ -339,6 +384,17 @@ impl Source {
         }
         // To the end of the last page, or it would be kept.
         mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
+    }
+
+    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of the
+    /// mount. What our own reading brought into its cache of the source is given back, but for the
+    /// `held` bytes at each end, which who reads on may need again.
+    pub fn pass_on(&self, bytes: &Range<u64>, held: u64) {
+        if self.mapping.is_some()
+            && let Some(gone) = self.brought.pass_on(bytes, held)
+        {
+            self.evict(gone.start, gone.end - gone.start);
+        }
     }
 
     /// ESTALE rule of contract section 5: compares fstat with the identity at open.

@@ -109,6 +109,8 @@ pub struct Store {
     shared: Arc<Shared>,
     /// Whether nobody waits for what is read: [`Store::unasked`].
     unasked: bool,
+    /// Whether the kernel keeps what is read: [`Store::kept`].
+    kept: bool,
 }
 
 /// What all handles of a store have in common.
@@ -134,6 +136,8 @@ pub struct Shared {
     grains: Grains,
     /// `verify=once`: chunks that were good in this mount.
     once: Option<Bits>,
+    /// `verify=once`: files of which every chunk was.
+    settled: Bits,
     /// Tensors of which something was compared with a promise and kept it.
     checked: Bits,
     /// Tensors of which something was served that there was no promise for.
@@ -162,6 +166,9 @@ impl Basis {
 /// Memory that the sums of an unsealed model may take, in chunks of 4 bytes each.
 const OBSERVED: u64 = (16 << 20) / 4;
 
+/// The largest chunk of which a part can be given back: who reads on needs the rest of it again.
+const HELD: u64 = 1 << 20;
+
 impl Store {
     /// Puts the parts together. `seal` was loaded for this model and these files, which are
     /// in the order of `model.shards`.
@@ -188,6 +195,7 @@ impl Store {
             observed: observe.then(|| Observed::new(chunks)),
             grains: Grains::new(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
+            settled: Bits::new(sources.len() as u64),
             checked: Bits::new(tensors),
             unchecked: Bits::new(tensors),
             any_checked: AtomicBool::new(false),
@@ -198,14 +206,20 @@ impl Store {
             options,
             anchors: Vec::new(),
         };
-        Store { shared: Arc::new(shared), unasked: false }
+        Store { shared: Arc::new(shared), unasked: false, kept: false }
     }
 
     /// The same store, for bytes that somebody is likely to ask for soon. What cannot be had at
     /// the first look is no damage yet: it is not looked at again, told or remembered, and who
     /// asks for it finds out. Nor is it counted before it is served: [`Store::count_served`].
     pub fn unasked(&self) -> Store {
-        Store { shared: Arc::clone(&self.shared), unasked: true }
+        Store { shared: Arc::clone(&self.shared), unasked: true, kept: self.kept }
+    }
+
+    /// The same store, for bytes that the kernel keeps in its page cache once they are served: they
+    /// need not stay in its cache of the source as well, if they were not there before.
+    pub fn kept(&self) -> Store {
+        Store { shared: Arc::clone(&self.shared), unasked: self.unasked, kept: true }
     }
 
     /// Counts a read that was answered with `len` bytes from [`Store::unasked`].
@@ -369,6 +383,9 @@ impl Store {
             }
             Verify::Always | Verify::Once => self.read_checked(source, shard, whole, start, out),
         };
+        if self.kept && self.chunk_bytes() <= HELD {
+            source.pass_on(&(start..start + out.len() as u64), self.chunk_bytes());
+        }
         // After the copy, so that nothing read from a changed file gets out, checked or not.
         if let Err(e) = source.check_unchanged() {
             return fail(0, StoreError::from_source(e));
@@ -397,7 +414,15 @@ impl Store {
         };
         match self.options.verify {
             Verify::Always => false,
-            Verify::Once => self.once.as_ref().is_some_and(all_good),
+            Verify::Once => {
+                let settled =
+                    self.settled.get(shard.into()) || self.once.as_ref().is_some_and(all_good);
+                if settled {
+                    // For good: nobody forgets that a chunk was.
+                    self.settled.set(shard.into());
+                }
+                settled
+            }
             Verify::Off => true,
         }
     }

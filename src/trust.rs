@@ -11,10 +11,12 @@
 //! seals (they offer what they know as [`Known`]), views or mounts.
 
 mod bundle;
+mod collector;
 mod compare;
 mod find;
 mod line;
 mod list;
+mod notes;
 mod repair;
 mod report;
 mod small;
@@ -22,7 +24,7 @@ mod store_name;
 mod undecided;
 mod xxh64;
 
-pub use compare::{CompareReport, Mismatch, UNREADABLE, compare, work};
+pub use compare::{CompareReport, Mismatch, Of, UNREADABLE, compare, work};
 pub use find::{find, unopened};
 pub use list::{List, ListError};
 pub use repair::{Repair, http_ranges, repair};
@@ -191,11 +193,13 @@ pub trait Known {
 
 /// Two sources that are both trusted and of which one must be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{subject}: two trusted sources disagree about its {sum}\n  {}\n  {}", .said[0], .said[1])]
+#[error("{file}: two trusted sources disagree about the {sum} of {of}\n  {}\n  {}", .said[0], .said[1])]
 pub struct Contradiction {
-    /// The file, or its tensor.
-    pub subject: String,
-    /// What they disagree about: "SHA-256" or "CRC32".
+    /// The file.
+    pub file: String,
+    /// What in it, in words: "the whole file", "its bytes 0 to 40", "its tensor NAME".
+    pub of: String,
+    /// Which checksum of that they disagree about: "SHA-256", "XXH64" or "CRC32".
     pub sum: &'static str,
     /// Both, the one that is kept nearer to the bytes last.
     pub said: [Said; 2],
@@ -275,7 +279,8 @@ pub fn contradicted(
             && expected != found
         {
             return Some(Contradiction {
-                subject: file_of(model, anchor.shard),
+                file: file_of(model, anchor.shard),
+                of: WHOLE.to_owned(),
                 sum: "SHA-256",
                 said: [anchor.said(hex(&expected)), known_as(hex(&found))],
             });
@@ -285,7 +290,8 @@ pub fn contradicted(
                 && found != *expected
             {
                 return Some(Contradiction {
-                    subject: tensor_of(model, *index),
+                    file: file_of(model, anchor.shard),
+                    of: tensor_of(model, *index),
                     sum: expected.name(),
                     said: [anchor.said(expected.digits()), known_as(found.digits())],
                 });
@@ -299,19 +305,19 @@ pub fn contradicted(
 pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction> {
     for (at, a) in anchors.iter().enumerate() {
         for b in anchors[at + 1..].iter().filter(|b| b.shard == a.shard) {
-            let about = |subject, sum, digits: [String; 2]| {
+            let about = |of: String, sum, digits: [String; 2]| {
                 let [first, second] = digits;
-                Some(Contradiction { subject, sum, said: [a.said(first), b.said(second)] })
+                let file = file_of(model, a.shard);
+                Some(Contradiction { file, of, sum, said: [a.said(first), b.said(second)] })
             };
-            for (x, y, what) in [
-                (a.claim.sha256, b.claim.sha256, ""),
-                (a.claim.payload, b.claim.payload, ", its tensors' bytes"),
+            for (x, y, of) in [
+                (a.claim.sha256, b.claim.sha256, WHOLE),
+                (a.claim.payload, b.claim.payload, PAYLOAD),
             ] {
                 if let (Some(x), Some(y)) = (x, y)
                     && x != y
                 {
-                    let subject = file_of(model, a.shard) + what;
-                    return about(subject, "SHA-256", [hex(&x), hex(&y)]);
+                    return about(of.to_owned(), "SHA-256", [hex(&x), hex(&y)]);
                 }
             }
             let mut parts = b.claim.ranges.iter().peekable();
@@ -321,9 +327,8 @@ pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction>
                 if let Some(y) = parts.next_if(|y| (y.from, y.to) == place)
                     && x.sha256 != y.sha256
                 {
-                    let subject =
-                        format!("{}, bytes {} to {}", file_of(model, a.shard), x.from, x.to);
-                    return about(subject, "SHA-256", [hex(&x.sha256), hex(&y.sha256)]);
+                    let digits = [hex(&x.sha256), hex(&y.sha256)];
+                    return about(part_of(x.from, x.to), "SHA-256", digits);
                 }
             }
             let mut others = b.claim.tensors.iter().peekable();
@@ -333,8 +338,8 @@ pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction>
                     && x.name() == y.name()
                     && x != y
                 {
-                    let subject = tensor_of(model, *index);
-                    return about(subject, x.name(), [x.digits(), y.digits()]);
+                    let of = tensor_of(model, *index);
+                    return about(of, x.name(), [x.digits(), y.digits()]);
                 }
             }
         }
@@ -361,7 +366,8 @@ pub fn contradicted_tensor(
             Sum::Crc32(_) => Sum::Crc32(crc32),
         };
         (found != expected).then(|| Contradiction {
-            subject: tensor_of(model, index),
+            file: file_of(model, anchor.shard),
+            of: tensor_of(model, index),
             sum: expected.name(),
             said: [
                 anchor.said(expected.digits()),
@@ -429,10 +435,19 @@ fn file_of(model: &Model, shard: usize) -> String {
     name.unwrap_or_default().into_owned()
 }
 
+/// What is spoken of.
+const WHOLE: &str = "the whole file";
+/// The same, of [`Claim::payload`].
+const PAYLOAD: &str = "its tensors' bytes, one after the other";
+
+fn part_of(from: u64, to: u64) -> String {
+    format!("its bytes {from} to {to}")
+}
+
 fn tensor_of(model: &Model, index: u32) -> String {
     let tensor = model.tensors.get(index as usize);
     let name = tensor.map(|tensor| String::from_utf8_lossy(&tensor.name)).unwrap_or_default();
-    format!("tensor {name:?}")
+    format!("its tensor {name:?}")
 }
 
 /// The last component of a path, as bytes.

@@ -100,7 +100,7 @@ fn options_in_the_readme_are_options() {
 
 #[test]
 fn programs_that_the_readme_names_are_there() {
-    for script in ["scripts/demo", "scripts/test"] {
+    for script in ["scripts/demo", "scripts/test", "scripts/packaging/deb"] {
         assert!(readme().contains(script));
         let mode = std::os::unix::fs::PermissionsExt::mode(
             &fs::metadata(root().join(script)).unwrap().permissions(),

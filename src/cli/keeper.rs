@@ -56,12 +56,14 @@ impl Keeper {
     fn order(&self, order: Order, mount: &Unmounter) -> io::Result<bool> {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = Message { order, device: mount.device(), point: mount.mountpoint().into() };
-        let killed = || io::Error::other("the process that unmounts was killed");
+        let killed = || io::Error::other(Killed);
+        let gone = |error: io::Error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => killed(),
+            _ => error,
+        };
         let mut answer = Vec::new();
-        if let Err(error) = socket.write_all(&order.bytes()) {
-            return Err(if error.kind() == io::ErrorKind::BrokenPipe { killed() } else { error });
-        }
-        BufReader::new(&*socket).read_until(0, &mut answer)?;
+        socket.write_all(&order.bytes()).map_err(gone)?;
+        BufReader::new(&*socket).read_until(0, &mut answer).map_err(gone)?;
         match answer.strip_suffix(b"\0") {
             Some(b"done") => Ok(false),
             Some(b"lazy") => Ok(true),
@@ -69,6 +71,16 @@ impl Keeper {
             None => Err(killed()),
         }
     }
+}
+
+/// There is no keeper any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the process that unmounts was killed")]
+struct Killed;
+
+/// Whether an order failed since nobody is there to take it.
+pub(crate) fn is_killed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Killed>())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,6 +167,14 @@ const FILES: &[(&str, &str)] = &[
         "Logs of daemons (default ~/.local/state, without a home $TMPDIR).",
     ),
     (
+        "/etc/weightfs/NAME.conf",
+        "What the service weightfs@NAME mounts: lines MODEL=, MOUNTPOINT= and OPTIONS=, and what else is to be in its environment.",
+    ),
+    (
+        "/etc/fstab",
+        "Lines of type fuse.weightfs are mounted by mount(8); a space in them is \\040.",
+    ),
+    (
         "/etc/fuse.conf",
         "Must hold the line user_allow_other before ordinary users may use allow_other.",
     ),
@@ -176,18 +184,23 @@ const ANCHORS: &[&str] = &[
     "What is written down elsewhere about the bytes of a model is looked for in the names of its files and beside them, and \
      compared with the seal: the trust of a seal is store when every file is sealed with the SHA-256 that its store's name for it \
      says, else sidecar, and pinned when it was named by seal=FILE. An unsealed model is tofu: nothing was compared. \
+     trust says where the expected sums come from; whether they are looked at is told by verify, and with verify=off nothing is. \
      Two sources that disagree refuse the mount, verify and seal (5); -o seal=none leaves out the seal. seal writes nothing when the \
      bytes are not what an anchor says, whatever --force is. verify without a seal compares with the anchors, and on damage \
-     prints the byte ranges to fetch again. Lists are read up to 128 MiB and never through links that lead out of \
+     prints the byte ranges to fetch again; with a seal, files that are cut, grown or gone are damage too. What a list says and is \
+     not used (a line that is not understood, another algorithm, an absolute path elsewhere) is a warning. Lists are read up to 128 MiB and never through links that lead out of \
      the model's directory.",
 ];
 
 const ANCHOR_KINDS: &[(&str, &str)] = &[
     (
         "hf-blob",
-        "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs.",
+        "The name of 64 digits of a blob in a Hugging Face cache, models--ORG--NAME/blobs. Names of 40 digits, git's SHA-1, are not used.",
     ),
-    ("ollama-blob", "The name sha256-HEX of a blob in Ollama's store."),
+    (
+        "ollama-blob",
+        "The name sha256-HEX of a blob in Ollama's store, in a directory blobs; elsewhere such a name says nothing.",
+    ),
     (
         "hf-local",
         ".cache/huggingface/download/FILE.metadata, where the file was not written to after it.",
@@ -299,8 +312,12 @@ const EXAMPLES: &[(&str, &str)] = &[
         "As root, through mount(8).",
     ),
     (
-        "/models/gemma.gguf /mnt/g fuse.weightfs noauto,user,seal=require 0 0",
-        "A line of /etc/fstab.",
+        "/models/gemma.gguf /mnt/g fuse.weightfs nofail,allow_other,seal=require 0 0",
+        "A line of /etc/fstab: mounted at boot, readable for all.",
+    ),
+    (
+        "systemctl enable --now weightfs@gemma",
+        "The same as a service, by /etc/weightfs/gemma.conf.",
     ),
 ];
 
@@ -370,7 +387,7 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     section(out, "EXAMPLES")?;
     list(out, EXAMPLES)?;
     section(out, "SEE ALSO")?;
-    text(out, "mount.fuse3(8), fusermount3(1), mount(8), sha256sum(1)")
+    text(out, "mount.fuse3(8), fusermount3(1), mount(8), fstab(5), systemctl(1), sha256sum(1)")
 }
 
 /// One command: what it is for, then its arguments as clap_mangen writes them.

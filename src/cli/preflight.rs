@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const DEVICE: &str = "/dev/fuse";
@@ -26,8 +27,11 @@ pub(crate) fn check(allow_other: bool) -> Result<()> {
             );
         }
     }
-    if let Err(error) = File::options().read(true).write(true).open(DEVICE) {
-        bail!("{}", device_cure(&error));
+    let is_root = nix::unistd::geteuid().is_root();
+    match File::options().read(true).write(true).open(DEVICE) {
+        Ok(device) if is_device(&device) => {}
+        Ok(_) => bail!("{DEVICE} is a file and no device\n{IN_A_CONTAINER}\n{STILL_WORKS}"),
+        Err(error) => bail!("{}", device_cure(&error, is_root)),
     }
     if !unaided && find_fusermount().is_none() {
         bail!(
@@ -38,14 +42,21 @@ pub(crate) fn check(allow_other: bool) -> Result<()> {
     Ok(())
 }
 
+fn is_device(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.file_type().is_char_device())
+}
+
 /// What to do about a device that does not open.
-fn device_cure(error: &io::Error) -> String {
+fn device_cure(error: &io::Error, is_root: bool) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT) => format!(
             "{DEVICE} does not exist, so nothing can be mounted\n{IN_A_CONTAINER}\non a host, as root: modprobe fuse\n{STILL_WORKS}"
         ),
         Some(libc::ENODEV | libc::ENXIO) => format!(
             "{DEVICE}: the kernel has no FUSE ({error})\non a host, as root: modprobe fuse\n{STILL_WORKS}"
+        ),
+        Some(libc::EACCES) if is_root => format!(
+            "{DEVICE} may not be opened, not even by root ({error})\nis /dev mounted with nodev? (findmnt -T {DEVICE})\n{IN_A_CONTAINER}\n{STILL_WORKS}"
         ),
         Some(libc::EACCES) => format!(
             "{DEVICE} may not be opened by this user ({error})\nas root: chmod 0666 {DEVICE}\n{IN_A_CONTAINER}\n{STILL_WORKS}"
@@ -62,17 +73,38 @@ pub(crate) fn mount_cure(error: &str) -> String {
     let refused = ["not permitted", "ermission denied", "EPERM", "EACCES"]
         .iter()
         .any(|word| error.contains(word));
-    if refused {
-        format!("{error}\nthe system refuses the right to mount\n{IN_A_CONTAINER}\n{STILL_WORKS}")
-    } else {
-        error.to_owned()
+    if !refused {
+        return error.to_owned();
     }
+    let why = if may_mount() { None } else { helpless(&own_status(), find_fusermount()) };
+    let why = why.unwrap_or_else(|| "the system refuses the right to mount".into());
+    format!("{error}\n{why}\n{IN_A_CONTAINER}\n{STILL_WORKS}")
+}
+
+/// Why fusermount3 has no more rights than who called it, if that is so. File capabilities would
+/// do as well as setuid: it was not refused beforehand.
+fn helpless(status: &str, helper: Option<PathBuf>) -> Option<String> {
+    if status_mask(status, "NoNewPrivs") == Some(1) {
+        return Some(
+            "this process and what it starts may gain no privileges (no_new_privs): start it without that, or as root".into(),
+        );
+    }
+    let helper = helper?;
+    let file = std::fs::metadata(&helper).ok()?;
+    let is_setuid = file.mode() & libc::S_ISUID != 0 && file.uid() == 0;
+    let helper = helper.display();
+    (!is_setuid).then(|| {
+        format!("{helper} is not setuid root: as root, chown root {helper} && chmod 4755 {helper}")
+    })
 }
 
 /// Whether this process may call mount(2) itself.
 fn may_mount() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status_mask(&status, "CapEff").is_some_and(|mask| mask & CAP_SYS_ADMIN != 0)
+    status_mask(&own_status(), "CapEff").is_some_and(|mask| mask & CAP_SYS_ADMIN != 0)
+}
+
+fn own_status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
 }
 
 /// A hexadecimal mask of /proc/PID/status.
@@ -117,13 +149,28 @@ mod tests {
             (libc::EPERM, "--cap-add SYS_ADMIN"),
             (libc::EMFILE, "/dev/fuse"),
         ] {
-            let text = device_cure(&io::Error::from_raw_os_error(errno));
-            assert!(text.contains("/dev/fuse") && text.contains(cure), "{text}");
-            assert!(text.lines().count() <= 4, "{text}");
+            for is_root in [false, true] {
+                let text = device_cure(&io::Error::from_raw_os_error(errno), is_root);
+                let cure = if is_root && errno == libc::EACCES { "nodev" } else { cure };
+                assert!(text.contains("/dev/fuse") && text.contains(cure), "{text}");
+                assert!(text.lines().count() <= 4, "{text}");
+            }
         }
         let text = mount_cure("mount: Operation not permitted (os error 1)");
         assert!(text.contains("SYS_ADMIN") && text.lines().count() <= 4, "{text}");
         assert_eq!(mount_cure("no such device"), "no such device");
+    }
+
+    #[test]
+    fn a_helper_without_rights_is_told_from_one_that_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = dir.path().join("fusermount3");
+        std::fs::write(&helper, "").unwrap();
+        let text = helpless("NoNewPrivs:\t0\n", Some(helper.clone())).unwrap();
+        assert!(text.contains("fusermount3 is not setuid root"), "{text}");
+        let text = helpless("NoNewPrivs:\t1\n", Some(helper)).unwrap();
+        assert!(text.contains("no_new_privs"), "{text}");
+        assert_eq!(helpless("NoNewPrivs:\t0\n", None), None);
     }
 
     #[test]

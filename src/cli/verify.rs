@@ -3,7 +3,7 @@
 use super::args::VerifyArgs;
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
-use super::text::plural;
+use super::text::{Safe, plural};
 use against::Against;
 use anyhow::Result;
 use serde_json::json;
@@ -81,8 +81,10 @@ struct Verdict {
     bytes: u64,
     /// What it was compared with, where that is not the seal.
     with: Option<String>,
-    /// Files of the model, by number: name and length.
+    /// Files of the model, by number: name and length, as they should be.
     files: Vec<(String, u64)>,
+    /// How long each is; `None` where it is not there.
+    lengths: Vec<Option<u64>>,
 }
 
 impl Verdict {
@@ -96,8 +98,37 @@ impl Verdict {
 
     fn complain(&self, model: &Path) {
         if !self.bad.is_empty() {
-            exit::say(&format!("{}: damaged: {}", model.display(), self.extent()));
+            let lines = [vec![self.extent()], self.resized()].concat().join("\n");
+            exit::say(&format!("{}: damaged: {lines}", model.display()));
         }
+    }
+
+    /// Files that are not as long as they were, in words.
+    fn resized(&self) -> Vec<String> {
+        /// More are only counted: a message has four lines.
+        const SAID: usize = 2;
+        let differs = self.files.iter().zip(&self.lengths).filter_map(|((name, len), found)| {
+            let name = Safe(name.as_bytes());
+            match found {
+                Some(found) if found == len => None,
+                Some(found) => Some(format!("{name} has {found} bytes, sealed were {len}")),
+                None => Some(format!("{name} is not there, sealed were {len} bytes of it")),
+            }
+        });
+        let mut said: Vec<_> = differs.collect();
+        let unsaid = said.len().saturating_sub(SAID);
+        if unsaid > 0 {
+            said.truncate(SAID);
+            said.push(format!("and {} not as long as sealed", plural(unsaid, "more file")));
+        }
+        said
+    }
+
+    /// Files that are longer than they were: their number, and how long they were.
+    fn too_long(&self) -> impl Iterator<Item = (usize, &str, u64)> {
+        let all = self.files.iter().zip(&self.lengths).enumerate();
+        all.filter(|(_, ((_, len), found))| found.is_some_and(|found| found > *len))
+            .map(|(shard, ((name, len), _))| (shard, &**name, *len))
     }
 
     /// `1 of 6 chunks is bad`; of ranges that are no chunks only the number is told.

@@ -4,7 +4,7 @@
 //! part of a file costs no more than its share of the whole.
 
 use super::members::Choice;
-use super::{FsError, WeightFs};
+use super::{FsError, Reader, WeightFs};
 use crate::layout::{Ino, Node, View};
 use crate::naming::Transform;
 
@@ -13,15 +13,8 @@ impl WeightFs {
     /// front to back.
     pub fn foreseeable(&self, ino: Ino) -> Option<u64> {
         let node = self.node(ino).ok()?;
-        let parts = &*self.parts;
-        let plain = match node {
-            Node::Tensor(_, _, View::Json) => false,
-            Node::Tensor(i, ..) => in_order(parts.catalog.get(&parts.model, i as usize).transform),
-            Node::Source(_) | Node::Gguf => true,
-            Node::Whole(_) | Node::HfWeights => self.all_in_order(),
-            _ => false,
-        };
-        if !plain || self.lane_of_read(ino, 0).is_some() || !self.knows_size(node) {
+        if !self.is_in_order(node) || self.lane_of_read(ino, 0).is_some() || !self.knows_size(node)
+        {
             return None;
         }
         Some(self.content(node).ok()?.len())
@@ -29,18 +22,25 @@ impl WeightFs {
 
     /// Fills `out` with the bytes of `ino` from `offset` on; whether that went well at the first
     /// look. See [`crate::store::Store::unasked`].
-    pub fn foresee(&self, ino: Ino, offset: u64, out: &mut [u8]) -> bool {
-        let content = self.node(ino).and_then(|node| self.content(node));
-        content.is_ok_and(|content| {
-            content.read(&self.foresight, offset, out).is_ok_and(|len| len == out.len())
-        })
+    pub fn foresee(&self, ino: Ino, offset: u64, out: &mut [u8], reader: Reader) -> bool {
+        let Ok(node) = self.node(ino) else { return false };
+        let store = self.store_for(node, reader, true);
+        self.content(node)
+            .is_ok_and(|content| content.read(store, offset, out).is_ok_and(|len| len == out.len()))
     }
 
     /// Reads into `out` what is good at the first look, all that there is of it, and takes note that
     /// it was asked for; `None` where it is not, and nothing was told or remembered.
-    pub fn read_at_once(&self, ino: Ino, offset: u64, out: &mut [u8]) -> Option<usize> {
-        let content = self.node(ino).and_then(|node| self.content(node)).ok()?;
-        let len = content.read(&self.foresight, offset, out).ok()?;
+    pub fn read_at_once(
+        &self,
+        ino: Ino,
+        offset: u64,
+        out: &mut [u8],
+        reader: Reader,
+    ) -> Option<usize> {
+        let node = self.node(ino).ok()?;
+        let store = self.store_for(node, reader, true);
+        let len = self.content(node).ok()?.read(store, offset, out).ok()?;
         self.parts.store.count_served(len as u64);
         Some(len)
     }
@@ -69,6 +69,19 @@ impl WeightFs {
         }
         self.parts.store.count_served(len);
         Ok(())
+    }
+
+    /// Whether a part of the file comes from a part of its sources, which nobody needs again for
+    /// the rest of it.
+    pub(super) fn is_in_order(&self, node: Node) -> bool {
+        let parts = &*self.parts;
+        match node {
+            Node::Tensor(_, _, View::Json) => false,
+            Node::Tensor(i, ..) => in_order(parts.catalog.get(&parts.model, i as usize).transform),
+            Node::Source(_) | Node::Gguf => true,
+            Node::Whole(_) | Node::HfWeights => self.all_in_order(),
+            _ => false,
+        }
     }
 
     fn all_in_order(&self) -> bool {

@@ -5,7 +5,6 @@ use crate::layout::Live;
 use crate::store::{Part, Status};
 use crate::view::json;
 use serde_json::{Value as Json, json};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -136,18 +135,6 @@ impl WeightFs {
             "notes": status.notes,
         })
     }
-
-    /// `metrics`, in Prometheus' text format.
-    fn metrics(&self) -> String {
-        let mut text = String::new();
-        for (metric, value) in self.started.metrics() {
-            metric.write(&mut text, [("", value)]);
-        }
-        for (metric, value) in counters(&self.parts.store.status()) {
-            metric.write(&mut text, [("", value)]);
-        }
-        text
-    }
 }
 
 /// What a model's store knows, with names in the place of numbers.
@@ -161,68 +148,8 @@ pub struct Known {
     pub breakers: Vec<Json>,
 }
 
-/// A number in Prometheus' text format.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-}
-
-impl Metric {
-    /// A number that goes up and down.
-    pub const fn gauge(name: &'static str, help: &'static str) -> Metric {
-        Metric { name, kind: "gauge", help }
-    }
-
-    const fn counter(name: &'static str, help: &'static str) -> Metric {
-        Metric { name, kind: "counter", help }
-    }
-
-    /// Writes it with each value there is, behind its labels: `{model="a"}`, or nothing.
-    pub fn write<'a>(self, text: &mut String, values: impl IntoIterator<Item = (&'a str, u64)>) {
-        let Metric { name, kind, help } = self;
-        let _ = write!(text, "# HELP weightfs_{name} {help}\n# TYPE weightfs_{name} {kind}\n");
-        for (labels, value) in values {
-            let _ = writeln!(text, "weightfs_{name}{labels} {value}");
-        }
-    }
-}
-
-impl Started {
-    /// What the whole process has numbers for.
-    pub fn metrics(&self) -> [(Metric, u64); 2] {
-        let resident = Metric::gauge("resident_bytes", "Resident memory of the daemon.");
-        let uptime = Metric::gauge("uptime_seconds", "Seconds since the mount.");
-        [(uptime, self.uptime()), (resident, self.memory("VmRSS:"))]
-    }
-}
-
-/// What a model has numbers for.
-pub fn counters(status: &Status) -> [(Metric, u64); 9] {
-    let (counter, gauge) = (Metric::counter, Metric::gauge);
-    let breakers = status.breakers.len() as u64;
-    [
-        (counter("reads_total", "Reads served or failed."), status.reads),
-        (counter("bytes_served_total", "Bytes served."), status.bytes_served),
-        (
-            counter("chunks_checked_total", "Chunks whose checksum was computed."),
-            status.chunks_checked,
-        ),
-        (counter("mismatches_total", "Chunks that did not match."), status.mismatches),
-        (counter("retries_total", "Second looks at a chunk."), status.retries),
-        (counter("healed_total", "Chunks that a second look found good."), status.healed),
-        (gauge("bad_chunks", "Chunks known to be damaged."), status.bad_chunks),
-        (gauge("breakers_open", "Tensors whose breaker is not closed."), breakers),
-        (
-            gauge("sources_changed", "Source files that were truncated or modified in place."),
-            status.source_changed,
-        ),
-    ]
-}
-
 /// What a damaged chunk lies in.
-fn part_name(part: Part) -> &'static str {
+pub(super) fn part_name(part: Part) -> &'static str {
     match part {
         Part::Header => "header",
         Part::Tensor(_) => "tensor",

@@ -2,7 +2,7 @@
 
 use super::room::Room;
 use super::{Adapter, ahead, errno, guarded, lanes};
-use crate::fs::{FsError, Handle};
+use crate::fs::{FsError, Handle, Reader};
 use crate::grove::Grove;
 use crate::layout::Ino;
 use fuser::{LockOwner, ReplyData};
@@ -24,6 +24,7 @@ pub(super) struct Asked {
     pub(super) offset: u64,
     pub(super) size: u32,
     pub(super) lock_owner: Option<LockOwner>,
+    pub(super) reader: Reader,
 }
 
 /// A read, with all that it takes to answer it.
@@ -40,10 +41,10 @@ impl Question {
 
     /// Answers if that can be done at once; gives the question back if not.
     fn answer_at_once(self, fs: &Grove) -> Option<Question> {
-        let Asked { ino, offset, size, .. } = self.asked;
+        let Asked { ino, offset, size, reader, .. } = self.asked;
         ANSWER.with_borrow_mut(|answer| {
             answer.resize(size as usize);
-            let read = guarded(|| Ok(fs.read_at_once(ino, offset, answer.bytes_mut())));
+            let read = guarded(|| Ok(fs.read_at_once(ino, offset, answer.bytes_mut(), reader)));
             match read {
                 Ok(Some(n)) => {
                     debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
@@ -59,7 +60,7 @@ impl Question {
 impl Adapter {
     /// Answers a read of bytes that need not be waited for, and uses the time until the next.
     pub(super) fn answer(&self, question: Question) {
-        let ino = question.asked.ino;
+        let Asked { ino, reader, .. } = question.asked;
         match self.ahead.take(ino, question.range(), question) {
             ahead::Taken::Handed => {}
             ahead::Taken::Ready(part, question) => self.answer_from(&part, question),
@@ -69,7 +70,7 @@ impl Adapter {
             return;
         };
         let offset = plan.range.start;
-        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut())));
+        let good = guarded(|| Ok(self.fs.foresee(ino, offset, plan.bytes.bytes_mut(), reader)));
         match self.ahead.made(plan, matches!(good, Ok(true)), Question::range) {
             Some((question, Some(part))) => self.answer_from(&part, question),
             Some((question, None)) => self.answer_as_usual(question),
@@ -105,10 +106,10 @@ impl Adapter {
 
 /// Reads and answers; runs in whatever thread may wait for the source.
 pub(super) fn answer_read(fs: &Grove, asked: Asked, slot: lanes::Slot<ReplyData>) {
-    let Asked { ino, handle, offset, size, lock_owner } = asked;
+    let Asked { ino, handle, offset, size, lock_owner, reader } = asked;
     ANSWER.with_borrow_mut(|answer| {
         answer.resize(size as usize);
-        let result = guarded(|| fs.read(ino, handle, offset, answer.bytes_mut()));
+        let result = guarded(|| fs.read_for(reader, ino, handle, offset, answer.bytes_mut()));
         let answer = answer.bytes();
         let Some(reply) = slot.take() else {
             return;

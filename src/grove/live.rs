@@ -1,7 +1,8 @@
 //! `.weightfs/` of all models together: sums, the worst that is true of any, and whose it is.
 
 use super::Grove;
-use crate::fs::live::{Known, Metric, counters};
+use crate::fs::live::Known;
+use crate::fs::metrics::{self, Sampled};
 use crate::store::{TensorState, Trust};
 use crate::view::json;
 use serde_json::{Value as Json, json};
@@ -73,30 +74,15 @@ fn of(model: &str, row: Json) -> Json {
     Json::Object(whole)
 }
 
-/// `metrics`, in Prometheus' text format: what is a model's has its directory as a label.
+/// `metrics`: what is a model's has its directory as a label.
 pub(super) fn metrics(grove: &Grove) -> String {
-    let mut text = String::new();
-    let Some(clearing) = &grove.clearing else { return text };
-    for (metric, value) in clearing.started.metrics() {
-        metric.write(&mut text, [("", value)]);
-    }
-    let trees: Vec<_> = grove.trees.iter().flatten().collect();
-    let shown = Metric::gauge("models", "Models that are mounted.");
-    shown.write(&mut text, [("", trees.len() as u64)]);
-    let missing = Metric::gauge("models_left_out", "Models that could not be mounted.");
-    missing.write(&mut text, [("", clearing.left_out.len() as u64)]);
-    let labels: Vec<String> = trees.iter().map(|tree| label(&tree.name)).collect();
-    let values: Vec<_> = trees.iter().map(|tree| counters(&tree.fs.store().status())).collect();
-    let Some(first) = values.first() else { return text };
-    for (i, (metric, _)) in first.iter().enumerate() {
-        let each = labels.iter().zip(&values);
-        metric.write(&mut text, each.map(|(label, values)| (label.as_str(), values[i].1)));
-    }
-    text
-}
-
-/// `{model="NAME"}`, the name as the format has it.
-fn label(name: &str) -> String {
-    let name = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{{model=\"{name}\"}}")
+    let Some(clearing) = &grove.clearing else { return String::new() };
+    let trees = grove.trees.iter().flatten();
+    let models: Vec<_> =
+        trees.map(|tree| Sampled { model: Some(&tree.name), fs: &tree.fs }).collect();
+    let more = [
+        ("models", "Models that are mounted.", models.len() as u64),
+        ("models_left_out", "Models that could not be mounted.", clearing.left_out.len() as u64),
+    ];
+    metrics::metrics(&clearing.started, &models, &more)
 }

@@ -306,7 +306,7 @@ impl<'a> Maker<'a> {
             with_sha,
             anchors,
             summed: AtomicU64::new(0),
-            whole: Whole::new(sources, with_sha),
+            whole: Whole::new(sources.iter().map(|source| with_sha.then_some(source))),
             sample: (each, RandomState::new().hash_one(0) % each),
             compared: AtomicU64::new(0),
         }

@@ -1,15 +1,12 @@
 //! A chunk table as it passes: its text is checked, and its sums are folded into that of
 //! all their bytes together.
 //!
-//! A CRC32 is linear: that of two runs is the first's, moved on by the length of the
-//! second, and the second's. So a seal whose parts contradict each other is found when
-//! it is loaded, for a few nanoseconds a chunk.
+//! So a seal whose parts contradict each other is found when it is loaded, for a few
+//! nanoseconds a chunk.
 
-use super::grid::MAX_CHUNK;
+use crate::bytes::crc::{self, Shift};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crc32fast::Hasher;
-use std::sync::OnceLock;
 
 /// Characters that hold three whole sums: base64 begins anew after each.
 const GROUP: usize = 16;
@@ -18,9 +15,6 @@ const GROUP_BYTES: usize = GROUP / 4 * 3;
 const BATCH: usize = 64 * GROUP;
 const BATCH_BYTES: usize = BATCH / 4 * 3;
 
-/// Moves a CRC32 on by some number of zero bytes, eight bits of it at a time.
-type Shift = [[u32; 256]; 4];
-
 /// Moves CRC32s on by any number of bytes up to a chunk.
 pub(super) struct Shifts {
     /// A chunk has 2 to the power of this many bytes.
@@ -28,45 +22,16 @@ pub(super) struct Shifts {
 }
 
 impl Shifts {
-    /// For chunks of `chunk` bytes, a power of two, at most [`MAX_CHUNK`].
+    /// For chunks of `chunk` bytes, a power of two, at most 16 MiB.
     pub(super) fn new(chunk: u64) -> Shifts {
         Shifts { power: chunk.ilog2() }
     }
 
     /// Moves `crc` on by `len` bytes, at most a chunk.
     fn by(&self, len: u64, crc: u32) -> u32 {
-        let used = (0..=self.power).filter(|power| len >> power & 1 == 1);
-        used.fold(crc, |crc, power| moved(shift(power), crc))
+        debug_assert!(len <= 1 << self.power);
+        crc::moved_by(len, crc)
     }
-}
-
-/// By 2 to the power of `power` bytes: made when first needed, then kept.
-fn shift(power: u32) -> &'static Shift {
-    static SHIFTS: [OnceLock<Box<Shift>>; MAX_CHUNK.ilog2() as usize + 1] =
-        [const { OnceLock::new() }; MAX_CHUNK.ilog2() as usize + 1];
-    SHIFTS[power as usize].get_or_init(|| Box::new(shift_by(1 << power)))
-}
-
-fn shift_by(len: u64) -> Shift {
-    let mut shift = [[0; 256]; 4];
-    for (place, table) in shift.iter_mut().enumerate() {
-        for value in 1..256 {
-            let low = value & (value - 1);
-            table[value] = if low > 0 {
-                table[low] ^ table[value ^ low]
-            } else {
-                let mut crc = Hasher::new_with_initial_len((value as u32) << (8 * place), 0);
-                crc.combine(&Hasher::new_with_initial_len(0, len));
-                crc.finalize()
-            };
-        }
-    }
-    shift
-}
-
-fn moved(shift: &Shift, crc: u32) -> u32 {
-    let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
-    shift[0][a] ^ shift[1][b] ^ shift[2][c] ^ shift[3][d]
 }
 
 /// The sums of a table, folded.
@@ -101,7 +66,7 @@ pub(super) struct Fold {
 
 impl Fold {
     pub(super) fn new(shifts: Option<&Shifts>) -> Fold {
-        let shift = shifts.map(|shifts| shift(shifts.power));
+        let shift = shifts.map(|shifts| Shift::by_power(shifts.power));
         Fold { shift, folded: Folded::default(), rest: [0; GROUP], held: 0, sound: true }
     }
 
@@ -153,7 +118,7 @@ impl Fold {
         let (sums, _) = bytes[..len].as_chunks::<4>();
         for sum in sums {
             let Folded { head, last } = self.folded;
-            let head = self.shift.map_or(0, |shift| moved(shift, head)) ^ last;
+            let head = self.shift.map_or(0, |shift| shift.moved(head)) ^ last;
             self.folded = Folded { head, last: u32::from_le_bytes(*sum) };
         }
         len
@@ -164,6 +129,7 @@ impl Fold {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crc32fast::Hasher;
 
     fn folded(text: &[u8], cut: usize, shifts: &Shifts) -> Option<Folded> {
         let mut fold = Fold::new(Some(shifts));

@@ -15,6 +15,8 @@ use std::time::Duration;
 const SUFFIX: &str = ".weightfs.json";
 /// The same for the seal of one file of a set, which is no seal of a model.
 const PART_SUFFIX: &str = ".weightfs-part.json";
+/// Names in a directory that are looked at in search of seals.
+const MAX_ENTRIES: usize = 20_000;
 /// A temporary file of this age belongs to nobody any more.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -58,6 +60,23 @@ pub(super) fn cached_in(cache: &Path, entry: &Path) -> PathBuf {
 /// Whether it is any good is for [`super::Seal::load`] to say.
 pub fn find(entry: &Path) -> Option<PathBuf> {
     [Some(beside(entry)), cached(entry)].into_iter().flatten().find(|path| exists(path))
+}
+
+/// The entry files in `dir` of which there is a seal, in order of their names; they need not be
+/// there themselves.
+pub fn sealed_in(dir: &Path) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let sealed = |name: OsString| {
+        let path = dir.join(&name);
+        match name.as_bytes().strip_suffix(SUFFIX.as_bytes()) {
+            Some(entry) if !entry.is_empty() => Some(dir.join(OsStr::from_bytes(entry))),
+            _ => cached(&path).is_some_and(|seal| exists(&seal)).then_some(path),
+        }
+    };
+    let mut entries: Vec<_> = names.filter_map(|entry| sealed(entry.file_name())).collect();
+    entries.sort();
+    entries.dedup();
+    entries
 }
 
 /// Whether something has this name, be it a link that leads nowhere.

@@ -40,7 +40,8 @@ enum Trouble {
 /// What was read so far.
 struct Reader<'a> {
     model: &'a Model,
-    sources: &'a [Source],
+    /// `None`: it is not there.
+    sources: &'a [Option<&'a Source>],
     /// Longest string worth keeping.
     limit: usize,
     trouble: Option<Trouble>,
@@ -76,6 +77,17 @@ impl Seal {
     /// As [`Seal::load`] without a look at the files' bytes: for [`super::verify`], to which
     /// a damaged header is damage like any other.
     pub fn load_layout(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
+        let sources: Vec<_> = sources.iter().map(Some).collect();
+        Seal::load_described(path, model, &sources)
+    }
+
+    /// As [`Seal::load_layout`], of a model of which not all files need to be there, nor to be
+    /// as long as `model` says.
+    pub(super) fn load_described(
+        path: &Path,
+        model: &Model,
+        sources: &[Option<&Source>],
+    ) -> Result<Seal, SealError> {
         let file = open(path)?;
         let begins = begins_as_seal(&file)?;
         load(path, file, model, sources).map_err(|error| match error {
@@ -86,7 +98,12 @@ impl Seal {
 }
 
 /// Parses an open seal.
-fn load(path: &Path, file: Source, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
+fn load(
+    path: &Path,
+    file: Source,
+    model: &Model,
+    sources: &[Option<&Source>],
+) -> Result<Seal, SealError> {
     let name = path.display().to_string();
     let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
     let most = longest(model);
@@ -354,13 +371,16 @@ impl Reader<'_> {
     }
 
     fn source(&mut self, shard: usize) {
-        let (Some(shard), Some(source)) = (self.model.shards.get(shard), self.sources.get(shard))
+        let (Some(shard), Some(&source)) = (self.model.shards.get(shard), self.sources.get(shard))
         else {
             return;
         };
         let entry = &self.entry;
         let sealed = String::from_utf8_lossy(entry.name()).into_owned();
-        let shown = source.path().display().to_string();
+        let shown = match source {
+            Some(source) => source.path().display().to_string(),
+            None => String::from_utf8_lossy(&shard.file).into_owned(),
+        };
         let layout = [
             ("version", u64::from(self.model.format_version), entry.format_version),
             ("data start", shard.data_start, entry.data_start),
@@ -378,7 +398,7 @@ impl Reader<'_> {
         let arrays: usize = self.arrays.iter().flatten().map(Vec::len).sum();
         let more = entry.arrays.as_ref().map_or(0, Vec::len);
         self.arrays.push(entry.arrays.clone().filter(|_| arrays + more <= ARRAYS));
-        let mtime = timestamp(source.identity().mtime);
+        let mtime = source.map(|source| timestamp(source.identity().mtime));
         if entry.size != Some(shard.len) {
             let was = entry.size.map_or("no size".to_owned(), |s| format!("{s} bytes"));
             self.foreign(format!(
@@ -389,7 +409,7 @@ impl Reader<'_> {
             self.foreign(format!("{shown}: {what} is {is}, sealed was {was}"));
         } else if *entry.name() != *shard.file {
             self.warnings.push(format!("{shown} was sealed under the name {sealed:?}"));
-        } else if entry.mtime != mtime.as_bytes() {
+        } else if let Some(mtime) = mtime.filter(|mtime| entry.mtime != mtime.as_bytes()) {
             self.warnings.push(format!(
                 "{shown} has another modification time than when it was sealed ({mtime}, was {})",
                 String::from_utf8_lossy(&entry.mtime)

@@ -35,7 +35,10 @@ pub(super) fn check(path: &Path, sources: &[Source], entry: &Path) -> Result<(),
         return occupied("it is a file of the model itself");
     }
     if !begins_as_seal(&file)? {
-        return occupied("it does not begin as a weightfs seal");
+        let len = file.len();
+        return occupied(&format!(
+            "it is a file of {len} bytes that does not begin as a weightfs seal"
+        ));
     }
     Ok(())
 }

@@ -76,6 +76,12 @@ impl Case {
         verify(&self.model, &self.sources(IoMode::Auto), &self.load()?, options, &|_| {})
     }
 
+    /// As of files of which no header can be understood.
+    pub(super) fn verify_unopened(&self) -> Option<Result<Verified, SealError>> {
+        let (entry, options) = (self.path(0), VerifyOptions::default());
+        verify_unopened(&beside(&entry), &entry, None, IoMode::Auto, options, &|_| {})
+    }
+
     pub(crate) fn flip(&self, shard: usize, at: u64, mask: u8) {
         let file =
             std::fs::OpenOptions::new().read(true).write(true).open(self.path(shard)).unwrap();
@@ -315,6 +321,7 @@ fn a_damaged_header_is_damage_and_another_model_is_not() {
     let options = VerifyOptions::default();
     let check =
         |model: &Model| verify_against(&path, model, &case.sources(IoMode::Auto), options, &|_| {});
+    let unopened = || case.verify_unopened();
     // The header still says the same of the tensors (a metadata value was hit).
     let verified = check(&case.model).unwrap();
     let bad = &verified.report.bad;
@@ -327,16 +334,100 @@ fn a_damaged_header_is_damage_and_another_model_is_not() {
     assert_eq!((verified.report.bad.len(), verified.report.bad[0].part), (1, Part::Header));
     assert_eq!(verified.described.unwrap().tensors, case.model.tensors);
     // It says nothing any more: the model cannot be opened.
-    let verified = verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).unwrap().unwrap();
+    let verified = unopened().unwrap().unwrap();
     assert_eq!(verified.described.unwrap().shards, case.model.shards);
     // With a sound header, a description that differs is another model's.
     case.flip(1, 4500, 8);
     assert!(check(&other).unwrap_err().is_mistrust());
-    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+    assert!(unopened().is_none());
     // So it is when most bytes differ.
     std::fs::write(case.path(0), pattern(250_000, 99)).unwrap();
     assert!(check(&other).unwrap_err().is_mistrust());
-    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+    assert!(unopened().is_none());
+}
+
+/// Places (shard, offset, length) that a report calls bad, and why those are not there.
+fn places(verified: &Verified) -> Vec<(u32, u64, u64, &str)> {
+    let place = |bad: &'_ Bad| (bad.shard, bad.offset, bad.len);
+    let mut all = Vec::new();
+    for bad in &verified.report.bad {
+        let (shard, offset, len) = place(bad);
+        all.push((shard, offset, len, bad.found.strip_prefix("unreadable: ").unwrap_or("")));
+    }
+    all
+}
+
+#[test]
+fn a_file_that_is_cut_lacks_what_stood_behind() {
+    let case = Case::new();
+    case.seal();
+    let cut = |shard: usize, len: u64| {
+        std::fs::write(case.path(shard), &case.bytes[shard][..len as usize]).unwrap();
+        case.verify_unopened().unwrap().unwrap()
+    };
+    // The last five bytes, behind all tensors.
+    let verified = cut(0, 249_995);
+    let at = 70_112 + 150_000;
+    let last = at + (250_000 - at) / 4096 * 4096;
+    assert_eq!(places(&verified), [(0, last, 250_000 - last, "the file ends at 249995")]);
+    assert_eq!(verified.lengths, [Some(249_995), Some(40_000)]);
+    let bad = &verified.report.bad[0];
+    assert_eq!((bad.tensor, bad.part), (None, Part::Trailing));
+    // Within a tensor: from the chunk that is cut on.
+    let verified = cut(0, 70_112 + 4096 * 3 + 1);
+    assert_eq!(verified.report.bad[0].tensor, Some(2));
+    assert_eq!(
+        (verified.report.bad[0].chunk, places(&verified)[0].1),
+        (Some(3), 70_112 + 4096 * 3)
+    );
+    let all: u64 = places(&verified).iter().map(|place| place.2).sum();
+    assert_eq!(all, 250_000 - (70_112 + 4096 * 3));
+    // Damage in what is left is found as well.
+    case.flip(0, 70_112, 1);
+    let verified = case.verify_unopened().unwrap().unwrap();
+    assert_eq!(places(&verified)[0], (0, 70_112, 4096, ""));
+    // Nothing is left, and even then the other file says whose seal it is.
+    for len in [50, 0] {
+        assert_eq!(places(&cut(0, len))[0].1, 0, "{len}");
+    }
+    // Others' bytes that are fewer are another file.
+    std::fs::write(case.path(0), pattern(100_000, 99)).unwrap();
+    assert!(case.verify_unopened().is_none());
+}
+
+#[test]
+fn a_file_that_grew_has_too_much_and_one_that_is_gone_lacks_all() {
+    let case = Case::new();
+    case.seal();
+    let long = [&case.bytes[1][..], b"12345"].concat();
+    std::fs::write(case.path(1), long).unwrap();
+    let verified = case.verify_unopened().unwrap().unwrap();
+    assert_eq!(places(&verified), [(1, 40_000, 5, "")]);
+    let bad = &verified.report.bad[0];
+    assert_eq!((&*bad.expected, &*bad.found), (END, "5 bytes more"));
+    std::fs::remove_file(case.path(1)).unwrap();
+    let verified = case.verify_unopened().unwrap().unwrap();
+    assert_eq!(verified.lengths, [Some(250_000), None]);
+    assert!(
+        places(&verified).iter().all(|place| (place.0, place.3) == (1, "there is no such file"))
+    );
+    assert_eq!(places(&verified).iter().map(|place| place.2).sum::<u64>(), 40_000);
+    std::fs::remove_file(case.path(0)).unwrap();
+    assert!(case.verify_unopened().is_none(), "a seal alone is no damaged model");
+}
+
+#[test]
+fn what_was_asked_for_has_to_be_a_file_of_the_seal() {
+    let case = Case::new();
+    let seal = case.seal();
+    case.flip(0, 50, 1);
+    let (entry, options) = (case.path(0), VerifyOptions::default());
+    let ask = |named: Option<&Path>| {
+        verify_unopened(&seal, &entry, named, IoMode::Auto, options, &|_| {}).is_some()
+    };
+    assert!(ask(None) && ask(Some(&case.path(0))) && ask(Some(&case.path(1))));
+    assert!(!ask(Some(&case.path(2))) && !ask(Some(Path::new("/file1"))));
+    assert_eq!(sealed_in(case.dir.path()), [entry]);
 }
 
 #[test]
@@ -344,16 +435,15 @@ fn a_seal_that_leads_elsewhere_is_not_followed() {
     let case = Case::new();
     case.seal();
     case.flip(0, 50, 1);
-    let options = VerifyOptions::default();
     for name in ["../x", "/etc/passwd", "..", "sub/file1", ""] {
         case.edit(|body| body["sources"][1]["name"] = name.into());
-        assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+        assert!(case.verify_unopened().is_none());
     }
     case.edit(|body| body["sources"][1]["name"] = "file1".into());
-    assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_some());
+    assert!(case.verify_unopened().is_some());
     for edit in [("offset", u64::MAX), ("nbytes", 1 << 40), ("source", 2)] {
         case.edit(|body| body["tensors"][3][edit.0] = edit.1.into());
-        assert!(verify_unopened(&case.path(0), IoMode::Auto, options, &|_| {}).is_none());
+        assert!(case.verify_unopened().is_none());
     }
 }
 
@@ -562,7 +652,7 @@ fn nothing_is_sealed_that_an_anchor_of_another_kind_denies() {
         |sha256| case.seal_with(&SealOptions { anchors: vec![of(sha256)], ..Default::default() });
     let error = seal([7; 32]).unwrap_err();
     assert!(matches!(error, SealError::Contradicted(_)), "{error}");
-    assert!(error.to_string().contains("file1, bytes 10 to 20000"), "{error}");
+    assert!(error.to_string().contains("SHA-256 of its bytes 10 to 20000"), "{error}");
     assert!(!exists(&beside(&case.path(0))));
     seal(Sha256::digest(&case.bytes[1][10..20_000]).into()).unwrap();
 }

@@ -1,6 +1,5 @@
 //! Checking all bytes of a model against its seal, without a mount.
 
-use super::described::described;
 use super::grid::{Grid, Part, Piece};
 use super::hex::{crc_hex, hex};
 use super::sums::{sha256_of, sum_piece};
@@ -8,10 +7,7 @@ use super::whole::{Digested, Whole};
 use super::{Seal, SealError};
 use crate::model::Model;
 use crate::ordered::in_order;
-use crate::source::{IoMode, Source, SourceError};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use crate::source::{Source, SourceError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How thoroughly to look.
@@ -35,7 +31,8 @@ pub struct Bad {
     pub tensor: Option<u32>,
     /// What it lies in.
     pub part: Part,
-    /// Number of the chunk in its piece; `None` where all chunks fit and the whole does not.
+    /// Number of the chunk in its piece; `None` where all chunks fit and the whole does not,
+    /// and for what lies behind the sealed end of a file.
     pub chunk: Option<u64>,
     /// The file.
     pub shard: u32,
@@ -43,7 +40,7 @@ pub struct Bad {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// The sealed checksum, in hexadecimal.
+    /// The sealed checksum, in hexadecimal; [`END`] for what lies behind it.
     pub expected: String,
     /// The checksum of the bytes, or the reason why there is none ("unreadable: ...").
     pub found: String,
@@ -67,6 +64,8 @@ impl VerifyReport {
     }
 }
 
+/// Stands in the place of the checksum of bytes that were not there when the file was sealed.
+pub const END: &str = "end of file";
 /// What stands in the place of a checksum begins with, where there are no bytes.
 const UNREADABLE: &str = "unreadable: ";
 /// Bad ranges that are listed. Memory is bounded also when another file was put in place.
@@ -81,29 +80,46 @@ pub fn verify(
     options: VerifyOptions,
     progress: &dyn Fn(u64),
 ) -> Result<VerifyReport, SealError> {
-    for source in sources {
+    let sources: Vec<_> = sources.iter().map(Some).collect();
+    Ok(verify_files(model, &sources, seal, options, progress)?.0)
+}
+
+/// As [`verify`], of files that may be shorter or longer than was sealed, or not there at all:
+/// what is missing of them is bad, and so is what is too much.
+pub(super) fn verify_files(
+    model: &Model,
+    sources: &[Option<&Source>],
+    seal: &Seal,
+    options: VerifyOptions,
+    progress: &dyn Fn(u64),
+) -> Result<(VerifyReport, Tally), SealError> {
+    for source in sources.iter().flatten() {
         source.check_unchanged()?;
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let with_files = options.sha256 && seal.files.iter().any(Option::is_some);
-    let check =
-        Check { sources, seal, options, done: 0.into(), whole: Whole::new(sources, with_files) };
+    // The digest of a file of another length is another one.
+    let whole = model
+        .shards
+        .iter()
+        .zip(sources)
+        .map(|(shard, source)| source.filter(|source| with_files && source.len() == shard.len));
+    let check = Check { sources, seal, options, done: 0.into(), whole: Whole::new(whole) };
     let tick = || progress(check.whole.done(check.done.load(Ordering::Relaxed)));
     let mut report = VerifyReport { chunks: seal.grid().chunks(), ..VerifyReport::default() };
+    let mut tally = Tally::default();
     let mut files = vec![Findings::default(); sources.len()];
     let work = || {
         in_order(
             threads,
             seal.grid().pieces(),
             |piece| Ok((piece, check.piece(&piece)?)),
-            |(piece, bad)| {
-                for bad in bad {
+            |(piece, looked)| {
+                tally.add(seal.grid(), &piece, &looked);
+                report.more += looked.unlisted;
+                for bad in looked.bad {
                     files[piece.shard as usize].add(&bad);
-                    if report.bad.len() < LISTED {
-                        report.bad.push(bad);
-                    } else {
-                        report.more += 1;
-                    }
+                    report.add(bad);
                 }
                 Ok(())
             },
@@ -111,13 +127,71 @@ pub fn verify(
         )
     };
     check.whole.beside(threads, work, tick)?;
-    for source in sources {
+    for source in sources.iter().flatten() {
         source.check_unchanged()?;
     }
     for ((shard, digested), findings) in check.whole.into_results().enumerate().zip(&files) {
         judge(model, seal, shard, digested, findings)?;
     }
-    Ok(report)
+    for (number, (shard, source)) in (0..).zip(model.shards.iter().zip(sources)) {
+        if let Some(more) = source.and_then(|source| source.len().checked_sub(shard.len))
+            && more > 0
+        {
+            report.add(Bad {
+                tensor: None,
+                part: Part::Trailing,
+                chunk: None,
+                shard: number,
+                offset: shard.len,
+                len: more,
+                expected: END.to_owned(),
+                found: format!("{more} bytes more"),
+            });
+        }
+    }
+    report.bad.sort_by_key(|bad| bad.shard);
+    Ok((report, tally))
+}
+
+impl VerifyReport {
+    fn add(&mut self, bad: Bad) {
+        if self.bad.len() < LISTED {
+            self.bad.push(bad);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Chunks by what became of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chunks {
+    /// All that the seal has.
+    pub(super) sealed: u64,
+    /// Those of which the file does not have all bytes.
+    pub(super) missing: u64,
+    /// Those whose bytes are others.
+    pub(super) wrong: u64,
+}
+
+/// What all of a report comes to, also where it does not list everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) headers: Chunks,
+    /// Tensors and what lies between and behind them.
+    pub(super) data: Chunks,
+}
+
+impl Tally {
+    fn add(&mut self, grid: &Grid, piece: &Piece, looked: &Looked) {
+        let chunks = match piece.part {
+            Part::Header => &mut self.headers,
+            _ => &mut self.data,
+        };
+        chunks.sealed += grid.chunks_of(piece);
+        chunks.missing += looked.missing;
+        chunks.wrong += looked.bad.len() as u64 + looked.unlisted - looked.missing;
+    }
 }
 
 /// What was found in one file.
@@ -178,95 +252,9 @@ fn judge(
     }
 }
 
-/// A report and the model that its tensors are counted in.
-#[derive(Debug)]
-pub struct Verified {
-    /// What was found.
-    pub report: VerifyReport,
-    /// The model as the seal describes it, where the files' own headers no longer do:
-    /// indices of tensors and shards in the report mean these. `None`: the model given.
-    pub described: Option<Model>,
-}
-
-/// Checks every byte against the seal at `path`. A header so damaged that it describes
-/// another model is damage, not another model, as long as most of the tensors' bytes are
-/// those that were sealed: then the seal's own description is used.
-pub fn verify_against(
-    path: &Path,
-    model: &Model,
-    sources: &[Source],
-    options: VerifyOptions,
-    progress: &dyn Fn(u64),
-) -> Result<Verified, SealError> {
-    match Seal::load_layout(path, model, sources) {
-        Ok(seal) => {
-            let report = verify(model, sources, &seal, options, progress)?;
-            Ok(Verified { report, described: None })
-        }
-        Err(foreign @ SealError::Foreign { .. }) => {
-            match by_description(path, described(path)?, sources, options, progress) {
-                Ok(Some(verified)) => Ok(verified),
-                Ok(None) | Err(SealError::Foreign { .. }) => Err(foreign),
-                Err(e) => Err(e),
-            }
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// Checks the files of a model that cannot be opened at all, if a seal lies beside its entry
-/// file (or in the cache) and its bytes are mostly those that were sealed. `None`: there is
-/// no such seal, or it is of something else, and why the model cannot be opened is all that
-/// can be said.
-pub fn verify_unopened(
-    entry: &Path,
-    io: IoMode,
-    options: VerifyOptions,
-    progress: &dyn Fn(u64),
-) -> Option<Result<Verified, SealError>> {
-    let path = super::find(entry)?;
-    let model = described(&path).ok()?;
-    let mut sources = Vec::new();
-    for shard in &model.shards {
-        // Names come from a file: they must not lead anywhere else.
-        let name = Path::new(OsStr::from_bytes(&shard.file));
-        let beside = match model.shards.len() {
-            1 => entry.to_owned(),
-            _ if name.file_name() == Some(name.as_os_str()) => entry.with_file_name(name),
-            _ => return None,
-        };
-        sources.push(Source::open(&beside, io).ok()?);
-    }
-    match by_description(&path, model, &sources, options, progress) {
-        Ok(None) | Err(SealError::Foreign { .. }) => None,
-        Ok(Some(verified)) => Some(Ok(verified)),
-        Err(e) => Some(Err(e)),
-    }
-}
-
-/// `None` when the bytes are not those of the seal, so that nothing is known about them.
-fn by_description(
-    path: &Path,
-    model: Model,
-    sources: &[Source],
-    options: VerifyOptions,
-    progress: &dyn Fn(u64),
-) -> Result<Option<Verified>, SealError> {
-    let seal = Seal::load_layout(path, &model, sources)?;
-    let report = verify(&model, sources, &seal, options, progress)?;
-    let headers: u64 = {
-        let grid = seal.grid();
-        grid.pieces().filter(|p| p.part == Part::Header).map(|p| grid.chunks_of(&p)).sum()
-    };
-    let bad_headers = report.bad.iter().filter(|b| b.part == Part::Header).count() as u64;
-    let bad_data = report.bad.len() as u64 + report.more - bad_headers;
-    let ours = bad_headers > 0 && 2 * bad_data < report.chunks - headers;
-    Ok(ours.then_some(Verified { report, described: Some(model) }))
-}
-
 /// The check in hand.
 struct Check<'a> {
-    sources: &'a [Source],
+    sources: &'a [Option<&'a Source>],
     seal: &'a Seal,
     options: VerifyOptions,
     /// Bytes read in pieces.
@@ -274,18 +262,68 @@ struct Check<'a> {
     whole: Whole<'a>,
 }
 
+/// What a look at a piece came to.
+#[derive(Default)]
+struct Looked {
+    bad: Vec<Bad>,
+    /// Bad ones that found no room there.
+    unlisted: u64,
+    /// How many of all of these are bad since their bytes are not there.
+    missing: u64,
+}
+
 impl Check<'_> {
     /// What is bad in a piece.
-    fn piece(&self, piece: &Piece) -> Result<Vec<Bad>, SealError> {
+    fn piece(&self, piece: &Piece) -> Result<Looked, SealError> {
         let (seal, grid) = (self.seal, self.seal.grid());
-        let source = &self.sources[piece.shard as usize];
-        let (tensor, sealed) = match piece.part {
-            Part::Tensor(index) => {
-                (Some(index), seal.tensor(index as usize).and_then(|sum| sum.sha256))
-            }
-            _ => (None, seal.header_sha256(piece)),
+        let source = self.sources.get(piece.shard as usize).copied().flatten();
+        let len = source.map_or(0, Source::len);
+        let there = len.saturating_sub(piece.offset).min(piece.len);
+        if let Some(source) = source
+            && there == piece.len
+        {
+            let sealed = match piece.part {
+                Part::Tensor(index) => seal.tensor(index as usize).and_then(|sum| sum.sha256),
+                _ => seal.header_sha256(piece),
+            };
+            let sealed = sealed.filter(|_| self.options.sha256);
+            let bad = self.present(source, piece, sealed)?;
+            return Ok(Looked { bad, ..Looked::default() });
+        }
+        // The chunks that are there as a whole, then those that are not.
+        let whole = there / grid.chunk_bytes();
+        let mut looked = Looked::default();
+        if let Some(source) = source
+            && whole > 0
+        {
+            let begin = Piece { len: whole * grid.chunk_bytes(), ..*piece };
+            looked.bad = self.present(source, &begin, None)?;
+        }
+        let why = match source {
+            Some(_) => format!("{UNREADABLE}the file ends at {len}"),
+            None => format!("{UNREADABLE}there is no such file"),
         };
-        let sealed = sealed.filter(|_| self.options.sha256);
+        looked.missing = grid.chunks_of(piece) - whole;
+        for within in whole..grid.chunks_of(piece) {
+            if looked.bad.len() == LISTED {
+                looked.unlisted = grid.chunks_of(piece) - within;
+                break;
+            }
+            let mut expected = [0];
+            seal.expected(piece, within, &mut expected)?;
+            looked.bad.push(chunk(grid, piece, within, expected[0], why.clone()));
+        }
+        Ok(looked)
+    }
+
+    /// What is bad in a piece that the file has, whose SHA-256 was `sealed`.
+    fn present(
+        &self,
+        source: &Source,
+        piece: &Piece,
+        sealed: Option<[u8; 32]>,
+    ) -> Result<Vec<Bad>, SealError> {
+        let (seal, grid) = (self.seal, self.seal.grid());
         let read = sum_piece(source, grid, piece, sealed.is_some(), |at, len| {
             self.whole.keep_close(piece.shard, at);
             self.done.fetch_add(len, Ordering::Relaxed);
@@ -295,7 +333,7 @@ impl Check<'_> {
             Ok(Some(sums)) => sums,
             // A source that changed is no damage of the model: it is another file now.
             Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
-            Err(_) | Ok(None) => return unreadable(source, seal, grid, piece, tensor),
+            Err(_) | Ok(None) => return unreadable(source, seal, grid, piece),
         };
         let mut bad = Vec::new();
         let mut expected = vec![0; sums.chunks.len().min(4096)];
@@ -305,7 +343,7 @@ impl Check<'_> {
             seal.expected(piece, first, expected)?;
             for ((within, &found), &expected) in (first..).zip(found).zip(&*expected) {
                 if found != expected {
-                    bad.push(chunk(grid, piece, tensor, within, expected, crc_hex(found)));
+                    bad.push(chunk(grid, piece, within, expected, crc_hex(found)));
                 }
             }
         }
@@ -313,7 +351,7 @@ impl Check<'_> {
             && expected != found
         {
             bad.push(Bad {
-                tensor,
+                tensor: tensor_of(piece),
                 part: piece.part,
                 chunk: None,
                 shard: piece.shard,
@@ -327,17 +365,17 @@ impl Check<'_> {
     }
 }
 
-fn chunk(
-    grid: &Grid,
-    piece: &Piece,
-    tensor: Option<u32>,
-    within: u64,
-    expected: u32,
-    found: String,
-) -> Bad {
+fn tensor_of(piece: &Piece) -> Option<u32> {
+    match piece.part {
+        Part::Tensor(index) => Some(index),
+        _ => None,
+    }
+}
+
+fn chunk(grid: &Grid, piece: &Piece, within: u64, expected: u32, found: String) -> Bad {
     let (offset, len) = grid.chunk_of(piece, within);
     Bad {
-        tensor,
+        tensor: tensor_of(piece),
         part: piece.part,
         chunk: Some(within),
         shard: piece.shard,
@@ -354,7 +392,6 @@ fn unreadable(
     seal: &Seal,
     grid: &Grid,
     piece: &Piece,
-    tensor: Option<u32>,
 ) -> Result<Vec<Bad>, SealError> {
     let mut bad = Vec::new();
     let mut room = Vec::new();
@@ -374,7 +411,7 @@ fn unreadable(
             Err(e @ SourceError::Changed { .. }) => return Err(e.into()),
             Err(e) => format!("{UNREADABLE}{e}"),
         };
-        bad.push(chunk(grid, piece, tensor, within, expected[0], found));
+        bad.push(chunk(grid, piece, within, expected[0], found));
     }
     Ok(bad)
 }

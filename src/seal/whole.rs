@@ -11,12 +11,16 @@ use std::time::Duration;
 /// bytes: what both read should come from the disk once.
 const AHEAD: u64 = 1 << 30;
 
+/// Where a pass is that is over.
+const FAR: u64 = u64::MAX / 2;
+
 /// What became of one file; `None` when it was not hashed to its end.
 pub(super) type Digested = Result<Option<[u8; 32]>, SourceError>;
 
 /// The serial passes, one per file.
 pub(super) struct Whole<'a> {
-    sources: &'a [Source],
+    /// `None`: its digest is not wanted.
+    sources: Vec<Option<&'a Source>>,
     wanted: bool,
     next: AtomicUsize,
     hashed: AtomicU64,
@@ -27,16 +31,23 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// Nothing is hashed unless `wanted`.
-    pub(super) fn new(sources: &'a [Source], wanted: bool) -> Whole<'a> {
+    /// Of each file that is not `None`.
+    pub(super) fn new(sources: impl Iterator<Item = Option<&'a Source>>) -> Whole<'a> {
+        let sources: Vec<_> = sources.collect();
+        // Nobody waits for a pass that there is not.
+        let reached = |source: &Option<_>| if source.is_some() { 0 } else { FAR };
+        let result = |source: &Option<_>| match source {
+            Some(_) => OnceLock::new(),
+            None => OnceLock::from(Ok(None)),
+        };
         Whole {
-            sources,
-            wanted,
+            wanted: sources.iter().any(Option::is_some),
             next: AtomicUsize::new(0),
             hashed: AtomicU64::new(0),
-            reached: sources.iter().map(|_| AtomicU64::new(0)).collect(),
+            reached: sources.iter().map(reached).map(AtomicU64::new).collect(),
             stop: AtomicBool::new(false),
-            results: sources.iter().map(|_| OnceLock::new()).collect(),
+            results: sources.iter().map(result).collect(),
+            sources,
         }
     }
 
@@ -72,8 +83,10 @@ impl<'a> Whole<'a> {
     fn pass(&self) {
         loop {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(source) = self.sources.get(shard) else {
-                return;
+            let source = match self.sources.get(shard) {
+                Some(Some(source)) => source,
+                Some(None) => continue,
+                None => return,
             };
             let result = sha256_of(source, |at, len| {
                 self.reached[shard].store(at, Ordering::Relaxed);
@@ -81,7 +94,7 @@ impl<'a> Whole<'a> {
                 !self.stop.load(Ordering::Relaxed)
             });
             // Nobody waits for this file any more, whatever came of it.
-            self.reached[shard].store(u64::MAX / 2, Ordering::Relaxed);
+            self.reached[shard].store(FAR, Ordering::Relaxed);
             let _ = self.results[shard].set(result);
         }
     }

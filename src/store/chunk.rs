@@ -3,7 +3,7 @@
 //! What the sum of a chunk is compared with is [`Store::promise`]. One that does not keep it, or
 //! cannot be read, is handed to the ladder, and so is one that has failed before.
 
-use super::grains::{self, GRAIN, SPAN};
+use super::grains::{self, GRAIN, SPAN, Summing};
 use super::plain_crc::PlainCrc;
 use super::status::count;
 use super::{Basis, ReadFailure, Store, StoreError};
@@ -333,17 +333,29 @@ impl Store {
 }
 
 /// A CRC32 being computed.
-enum Sum {
+enum Sum<'a> {
     /// As fast as the processor can.
     Fast(Hasher),
+    /// From those of grains, which are wanted as well.
+    Joined(Summing<'a>),
     /// By the book, for a second opinion.
     Plain(PlainCrc),
 }
 
-impl Sum {
+impl Sum<'_> {
+    /// Of nothing yet, whatever it was.
+    fn begin(&mut self) {
+        match self {
+            Sum::Fast(crc) => *crc = Hasher::new(),
+            Sum::Joined(grains) => grains.begin(),
+            Sum::Plain(crc) => *crc = PlainCrc::new(),
+        }
+    }
+
     fn update(&mut self, bytes: &[u8]) {
         match self {
             Sum::Fast(crc) => crc.update(bytes),
+            Sum::Joined(grains) => grains.update(bytes),
             Sum::Plain(crc) => crc.update(bytes),
         }
     }
@@ -351,6 +363,7 @@ impl Sum {
     fn finalize(self) -> u32 {
         match self {
             Sum::Fast(crc) => crc.finalize(),
+            Sum::Joined(grains) => grains.finalize(),
             Sum::Plain(crc) => crc.finalize(),
         }
     }
@@ -366,9 +379,10 @@ pub(super) fn take(
 ) -> Result<u32, SourceError> {
     let at_hand =
         source.io() == IoMode::Pread && (wanted.is_whole() || wanted.is_rounded_up(source));
-    let mut crc = match way {
-        Way::Recomputed => Sum::Plain(PlainCrc::new()),
-        _ => Sum::Fast(Hasher::new()),
+    let mut crc = match (way, grains) {
+        (Way::Recomputed, _) => Sum::Plain(PlainCrc::new()),
+        (_, Some(grains)) => Sum::Joined(Summing::new(grains)),
+        (_, None) => Sum::Fast(Hasher::new()),
     };
     match way {
         Way::There => crc.update(wanted.out),
@@ -378,7 +392,7 @@ pub(super) fn take(
             SCRATCH.with_borrow(|scratch| crc.update(&scratch[..wanted.len as usize]));
         }
         Way::Usual | Way::Recomputed | Way::Direct => {
-            let result = copy(source, way, wanted, &mut crc, grains);
+            let result = copy(source, way, wanted, &mut crc);
             wanted.cost += match way {
                 Way::Recomputed if source.io() == IoMode::Mmap => 0,
                 Way::Usual if result.is_err() => FAILED_READS,
@@ -394,9 +408,14 @@ fn copy(
     source: &Source,
     way: Way,
     wanted: &mut Wanted<'_>,
-    crc: &mut Sum,
-    mut grains: Option<&mut Vec<grains::Sums>>,
+    crc: &mut Sum<'_>,
 ) -> Result<(), SourceError> {
+    if matches!(way, Way::Usual) {
+        if copy_mapped(source, wanted, crc)? {
+            return Ok(());
+        }
+        crc.begin();
+    }
     let read = |offset: u64, out: &mut [u8]| match way {
         Way::Direct => {
             if source.reread_direct(offset, out)? {
@@ -426,12 +445,34 @@ fn copy(
             let bytes = &mut scratch[..(wanted.len - done).min(step) as usize];
             read(wanted.offset + done, bytes)?;
             crc.update(bytes);
-            if let Some(grains) = &mut grains {
-                grains.extend(bytes.chunks(SPAN as usize).map(grains::sums));
-            }
             wanted.copy_from(done, bytes);
             done += bytes.len() as u64;
         }
         Ok(())
+    })
+}
+
+/// From a mapping, summed on the way; `Ok(false)`, and nothing promised, where there is none (any
+/// more).
+fn copy_mapped(
+    source: &Source,
+    wanted: &mut Wanted<'_>,
+    crc: &mut Sum<'_>,
+) -> Result<bool, SourceError> {
+    if wanted.is_whole() {
+        return source.read_through(wanted.start, wanted.out, |piece| crc.update(piece));
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(scratch.len().max(STEP), 0);
+        let mut done = 0;
+        while done < wanted.len {
+            let bytes = &mut scratch[..(wanted.len - done).min(STEP as u64) as usize];
+            if !source.read_through(wanted.offset + done, bytes, |piece| crc.update(piece))? {
+                return Ok(false);
+            }
+            wanted.copy_from(done, bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(true)
     })
 }

@@ -8,6 +8,8 @@
 //! Memory is fixed, for all stores of a process together: tables in which what comes later takes
 //! the place of what was there.
 
+use crate::bytes::crc::{self, Shift};
+use crc32fast::Hasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -28,13 +30,84 @@ const SPANS: u64 = crate::seal::MAX_CHUNK / SPAN;
 /// Sums of the grains of a span; those behind its end are 0.
 pub(super) type Sums = [u32; GRAINS];
 
-/// The sums of the grains of `span`, which is a span or its beginning.
-pub(super) fn sums(span: &[u8]) -> Sums {
-    let mut sums = [0; GRAINS];
-    for (sum, grain) in sums.iter_mut().zip(span.chunks(GRAIN as usize)) {
-        *sum = crc32fast::hash(grain);
+/// The sums of the grains of a chunk and that of the whole, of bytes that come in pieces.
+#[derive(Debug)]
+pub(super) struct Summing<'a> {
+    /// Of all whole spans.
+    whole: u32,
+    /// Those of their grains.
+    spans: &'a mut Vec<Sums>,
+    /// Of the span that is being summed, and how many bytes of it there are.
+    span: Sums,
+    len: usize,
+    /// Of the grain that is being summed.
+    grain: Hasher,
+}
+
+impl<'a> Summing<'a> {
+    /// Of nothing yet; the grains' sums go to `spans`.
+    pub(super) fn new(spans: &'a mut Vec<Sums>) -> Summing<'a> {
+        spans.clear();
+        Summing { whole: 0, spans, span: [0; GRAINS], len: 0, grain: Hasher::new() }
     }
-    sums
+
+    /// Of nothing again.
+    pub(super) fn begin(&mut self) {
+        self.spans.clear();
+        (self.whole, self.span, self.len) = (0, [0; GRAINS], 0);
+        self.grain = Hasher::new();
+    }
+
+    /// The next bytes.
+    pub(super) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let left = GRAIN as usize - self.len % GRAIN as usize;
+            let (now, later) = bytes.split_at(left.min(bytes.len()));
+            self.grain.update(now);
+            self.len += now.len();
+            bytes = later;
+            if now.len() == left {
+                self.end_grain();
+            }
+            if self.len == SPAN as usize {
+                self.end_span();
+            }
+        }
+    }
+
+    fn end_grain(&mut self) {
+        let grain = std::mem::take(&mut self.grain);
+        self.span[(self.len - 1) / GRAIN as usize] = grain.finalize();
+    }
+
+    fn end_span(&mut self) {
+        self.whole = join(self.whole, &self.span, self.len);
+        self.spans.push(std::mem::replace(&mut self.span, [0; GRAINS]));
+        self.len = 0;
+    }
+
+    /// The sum of all bytes.
+    pub(super) fn finalize(mut self) -> u32 {
+        if !self.len.is_multiple_of(GRAIN as usize) {
+            self.end_grain();
+        }
+        if self.len > 0 {
+            self.end_span();
+        }
+        self.whole
+    }
+}
+
+/// The sum of all bytes up to the end of a span of `len` bytes, from `sum`, that of those in front
+/// of it, and those of its grains.
+fn join(sum: u32, sums: &Sums, len: usize) -> u32 {
+    let whole = len / GRAIN as usize;
+    let grain = Shift::by_power(GRAIN.ilog2());
+    let sum = sums[..whole].iter().fold(sum, |sum, next| grain.moved(sum) ^ next);
+    match len as u64 % GRAIN {
+        0 => sum,
+        rest => crc::moved_by(rest, sum) ^ sums[whole],
+    }
 }
 
 /// The tables of all stores.
@@ -131,6 +204,25 @@ mod tests {
         assert_eq!(grains.get(3 + TABLES * SLOTS, 0), None, "the same place, another chunk");
         grains.put(3 + TABLES * SLOTS, 0, [8; GRAINS]);
         assert_eq!(grains.get(3, 0), None);
+    }
+
+    #[test]
+    fn the_grains_give_the_sum_of_the_whole() {
+        let bytes: Vec<u8> = (0..200_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+        for len in [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 131_072, 200_000] {
+            let bytes = &bytes[..len];
+            for piece in [1000, 1024, 4096, 65_536, 1 << 20] {
+                let mut spans = vec![[1; GRAINS]; 3];
+                let mut summing = Summing::new(&mut spans);
+                summing.update(&bytes[..len / 3]);
+                summing.begin();
+                bytes.chunks(piece).for_each(|piece| summing.update(piece));
+                assert_eq!(summing.finalize(), crc32fast::hash(bytes), "{len} by {piece}");
+                let grains: Vec<u32> = bytes.chunks(4096).map(crc32fast::hash).collect();
+                assert_eq!(spans.concat()[..grains.len()], grains, "{len} by {piece}");
+                assert_eq!(spans.len(), len.div_ceil(SPAN as usize));
+            }
+        }
     }
 
     #[test]

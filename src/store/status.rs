@@ -55,6 +55,15 @@ pub enum TensorState {
 }
 
 impl TensorState {
+    /// Every state, the best first.
+    pub const ALL: [TensorState; 5] = [
+        TensorState::Verified,
+        TensorState::Unverified,
+        TensorState::Degraded,
+        TensorState::Open,
+        TensorState::Stale,
+    ];
+
     /// What is to be said of bytes that come from two tensors.
     pub const fn worse(self, other: TensorState) -> TensorState {
         const fn rank(state: TensorState) -> u8 {

@@ -4,9 +4,9 @@
 //! files or of parts of files. The signature is not verified here, so these are digests that
 //! lie beside the model like any others; nobody may call them signed.
 
+use super::collector::Collector;
 use super::find::file_of_list;
 use super::line::digest;
-use super::list::Collector;
 use super::{Range, Sum};
 use crate::bytes::hex::{bytes_from_hex, hex};
 use base64::Engine;
@@ -81,7 +81,7 @@ pub(super) fn read(text: &[u8], claims: &mut Collector<'_>) -> Result<bool, Stri
         for Subject { name, digest } in &statement.subject {
             match digest.get("sha256") {
                 Some(digits) => resource(name, "sha256", digits, None, claims)?,
-                None => claims.stranger(name.as_bytes()),
+                None => unsupported(name, &kinds(digest), None, claims),
             }
         }
         return Ok(true);
@@ -108,9 +108,16 @@ fn check_subject(subject: &Subject, resources: &[Resource]) -> Result<(), String
     match subject.digest.get("sha256") {
         Some(said) if said.eq_ignore_ascii_case(&found) => Ok(()),
         Some(said) => {
-            Err(format!("a model signature over {said}, but the digests it lists come to {found}"))
+            let name = &subject.name;
+            Err(format!(
+                "a model signature whose subject {name:?} has the SHA-256 {said}, but the digests it lists come to {found}"
+            ))
         }
-        None => Err("a model signature without the SHA-256 of what it lists".to_owned()),
+        None => Err(format!(
+            "a model signature whose subject {:?} has no SHA-256, but {}",
+            subject.name,
+            kinds(&subject.digest)
+        )),
     }
 }
 
@@ -122,10 +129,9 @@ fn resource(
     subject: Option<&str>,
     claims: &mut Collector<'_>,
 ) -> Result<(), String> {
-    let sharded = algorithm.strip_prefix("sha256-sharded-").is_some();
+    let sharded = algorithm.starts_with("sha256-sharded-");
     if algorithm != "sha256" && !sharded {
-        // BLAKE2 and BLAKE3 are allowed there and not computed here.
-        claims.stranger(name.as_bytes());
+        unsupported(name, algorithm, subject, claims);
         return Ok(());
     }
     let sha256 = digest(digits.as_bytes())
@@ -150,6 +156,36 @@ fn resource(
         Some((from, to)) => claims.range(shard, Range { from, to, sha256 }),
     }
     Ok(())
+}
+
+/// BLAKE2 and BLAKE3 are allowed in such signatures and not computed here: what has only those
+/// is not compared with anything.
+fn unsupported(name: &str, algorithm: &str, subject: Option<&str>, claims: &mut Collector<'_>) {
+    let (kind, sharded) = match algorithm.split_once("-sharded-") {
+        Some((kind, _)) => (kind, true),
+        None => (algorithm, false),
+    };
+    let file = match sharded {
+        true => name.rsplitn(3, ':').nth(2).unwrap_or(name),
+        false => name,
+    };
+    match shard_of(file, subject, claims) {
+        Some(shard) => {
+            let file = claims.model.shards[shard].file.clone();
+            claims.unsupported(&file, kind);
+        }
+        None => claims.stranger(name.as_bytes()),
+    }
+}
+
+/// The algorithms of some digests, with commas.
+fn kinds(digests: &HashMap<String, String>) -> String {
+    let mut kinds: Vec<_> = digests.keys().map(String::as_str).collect();
+    kinds.sort_unstable();
+    match &*kinds {
+        [] => "none".to_owned(),
+        kinds => kinds.join(", "),
+    }
 }
 
 /// The file with this name. A model of one file is called `.`, and then the subject's name,
@@ -228,14 +264,16 @@ mod tests {
         );
         case.put("model.sig", bundle(&says));
         let found = find(&case.model, &case.sources());
-        assert_eq!(found.warnings, [""; 0]);
+        let warning =
+            "digest algorithm \"blake3\" is not supported: that of \"m1\" is not compared";
+        assert!(found.warnings.len() == 1 && found.warnings[0].ends_with(warning), "{found:?}");
         let [only] = &found.anchors[..] else { panic!("{found:?}") };
         assert_eq!((only.kind, only.shard), (Kind::ModelSigning, 0));
         assert_eq!(only.claim.sha256.map(|d| hex(&d)), Some(zero));
         assert!(!only.source().contains("signed"));
         let given = read(&case, &says).unwrap();
         assert!(given.claims[1].sha256.is_some(), "the user says that it is of this model");
-        assert_eq!(given.strangers.0, 2);
+        assert_eq!((given.strangers.0, given.warnings.len()), (1, 1));
     }
 
     #[test]
@@ -249,6 +287,42 @@ mod tests {
         says["predicate"]["resources"].as_array_mut().unwrap().reverse();
         let error = read(&case, &says).unwrap_err().to_string();
         assert!(error.contains("the digests it lists come to"), "{error}");
+    }
+
+    /// What only has digests that are not computed is not verified, and says so.
+    #[test]
+    fn blake_is_never_taken_for_what_it_is_not() {
+        let case = Case::new(&[&["a"]]);
+        let sum = case.sha_of_file(0);
+        let twice = sum.repeat(2);
+        for (name, algorithm, digits) in [
+            ("m0", "blake3", &sum),
+            ("m0", "blake2b", &twice),
+            ("m0", "SHA256", &sum),
+            ("m0:0:60", "blake3-sharded-1000000000", &sum),
+            (".", "blake3", &sum),
+        ] {
+            let subject = if name == "." { "m0" } else { "d" };
+            let says = statement(subject, &[(name, algorithm, digits.clone())]);
+            case.put("model.sig", bundle(&says));
+            let found = find(&case.model, &case.sources());
+            assert_eq!(found.anchors, [], "{algorithm}");
+            let kind = algorithm.split("-sharded").next().unwrap();
+            let want = format!("algorithm {kind:?} is not supported: that of \"m0\"");
+            assert!(found.warnings[0].contains(&want), "{found:?}");
+        }
+        // The first layout, and a subject of which only such a digest is told.
+        let digest = json!({"blake2b": twice.clone(), "blake3": sum.clone()});
+        let says = json!({
+            "predicateType": "https://model_signing/Digests/v0.1",
+            "subject": [{"name": "m0", "digest": digest.clone()}],
+        });
+        let list = read(&case, &says).unwrap();
+        assert!(list.claims[0].is_empty() && list.warnings[0].contains("\"blake2b, blake3\""));
+        let mut says = statement("d", &[("m0", "sha256", sum)]);
+        says["subject"][0]["digest"] = digest;
+        let error = read(&case, &says).unwrap_err().to_string();
+        assert!(error.contains("\"d\" has no SHA-256, but blake2b, blake3"), "{error}");
     }
 
     #[test]
@@ -298,7 +372,10 @@ mod tests {
         case.put("model.sig", bundle(&twice));
         let found = find(&case.model, &case.sources());
         let said = contradiction(&found.anchors, &case.model).unwrap().to_string();
-        assert!(said.starts_with("m0, bytes 0 to 40") && said.contains(&y), "{said}");
+        assert!(
+            said.contains("m0: ") && said.contains("its bytes 0 to 40") && said.contains(&y),
+            "{said}"
+        );
     }
 
     #[test]

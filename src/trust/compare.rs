@@ -16,9 +16,24 @@ const STEP: u64 = 1 << 20;
 /// What stands in the place of a digest begins with, where there are no bytes.
 pub const UNREADABLE: &str = "unreadable: ";
 
+/// Of what something is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A whole file.
+    File,
+    /// The tensors' bytes of a file, one after the other.
+    Payload,
+    /// A range of a file.
+    Part,
+    /// A tensor.
+    Tensor,
+}
+
 /// Bytes that are not what was written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
+    /// What is not.
+    pub of: Of,
     /// Index of the tensor; `None` where it is a file or a part of one.
     pub tensor: Option<u32>,
     /// Number of the file.
@@ -270,15 +285,25 @@ fn one(
 ) -> Result<Option<Mismatch>, SourceError> {
     let source = &sources[shard as usize];
     let len = source.len();
-    let (tensor, offset, size, expected) = match job {
-        Job::File(sha) => (None, 0, len, hex(*sha)),
-        Job::FileCrc(crc) => (None, 0, len, crc_hex(*crc)),
-        Job::Payload(sha) => (None, 0, len, hex(*sha)),
-        Job::Range(from, to, sha) => (None, *from, to - from, hex(*sha)),
+    let (of, tensor, offset, size, expected) = match job {
+        Job::File(sha) => (Of::File, None, 0, len, hex(*sha)),
+        Job::FileCrc(crc) => (Of::File, None, 0, len, crc_hex(*crc)),
+        Job::Payload(sha) => (Of::Payload, None, 0, len, hex(*sha)),
+        Job::Range(from, to, sha) => (Of::Part, None, *from, to - from, hex(*sha)),
         Job::Tensor(index, sum) => {
             let extent = model.tensors[*index as usize].extent;
-            (Some(*index), extent.offset, extent.len, sum.digits())
+            (Of::Tensor, Some(*index), extent.offset, extent.len, sum.digits())
         }
+    };
+    let mismatch = |found| Mismatch {
+        of,
+        tensor,
+        shard,
+        offset,
+        len: size,
+        expected: expected.clone(),
+        found,
+        suspect: vec![(offset, size)],
     };
     let mut hasher = match job {
         Job::FileCrc(_) | Job::Tensor(_, Sum::Crc32(_)) => Hasher::Crc32(crc32fast::Hasher::new()),
@@ -291,7 +316,7 @@ fn one(
             .try_for_each(|(_, e)| each_step(source, e.offset, e.len, room, done, &mut take)),
         Job::Range(_, to, _) if *to > len => {
             let found = format!("{UNREADABLE}the file ends at {len}");
-            return Ok(Some(mismatch(tensor, shard, offset, size, expected, found)));
+            return Ok(Some(mismatch(found)));
         }
         _ => each_step(source, offset, size, room, done, &mut take),
     };
@@ -301,18 +326,7 @@ fn one(
         Err(error) => format!("{UNREADABLE}{error}"),
     };
     let differs = found != expected;
-    Ok(differs.then(|| mismatch(tensor, shard, offset, size, expected, found)))
-}
-
-fn mismatch(
-    tensor: Option<u32>,
-    shard: u32,
-    offset: u64,
-    len: u64,
-    expected: String,
-    found: String,
-) -> Mismatch {
-    Mismatch { tensor, shard, offset, len, expected, found, suspect: vec![(offset, len)] }
+    Ok(differs.then(|| mismatch(found)))
 }
 
 /// Gives `take` a range of a file, step by step, from private copies.

@@ -61,7 +61,10 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
             continue;
         }
         match List::beside(&path, model) {
-            Ok(Some(list)) => found.anchors.extend(list.into_anchors()),
+            Ok(Some(mut list)) => {
+                found.warnings.append(&mut list.warnings);
+                found.anchors.extend(list.into_anchors());
+            }
             Ok(None) => {}
             Err(error) => found.warnings.push(format!("{error}; it is not used as an anchor")),
         }
@@ -105,6 +108,14 @@ fn signatures(dir: &Path) -> Vec<PathBuf> {
     names.sort();
     names.truncate(MAX_SIGNATURES);
     names.into_iter().map(|name| dir.join(OsString::from_vec(name.into_vec()))).collect()
+}
+
+/// Whether a file of this name has lines of digests, and nothing else: a `.sig` or a `.manifest`
+/// may be anybody's.
+pub(super) fn is_named_as_sums(list: &Path) -> bool {
+    let name = name_of(list);
+    let other: [&[u8]; 2] = [b".sig", b".manifest"];
+    !other.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Whether the name of a list says that it is about one file, and which.

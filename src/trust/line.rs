@@ -16,20 +16,36 @@ pub(super) enum Line<'a> {
     OtherHash,
     /// A file's CRC32, in simple file verification.
     Crc32 { name: &'a [u8], crc32: u32 },
-    /// A comment, another digest, or no such line.
-    Other,
+    /// Another digest of a file than we compute.
+    OtherSum { name: Vec<u8>, algorithm: String },
+    /// A blank line, a comment or a heading.
+    Nothing,
+    /// No such line.
+    Unknown,
 }
 
 /// Reads a line without its end.
 pub(super) fn parse(line: &[u8]) -> Line<'_> {
-    if line.is_empty() || line[0] == b';' || line[0] == b'#' {
-        return Line::Other;
+    // sha256sum passes over blanks in front as well; a name of SFV may begin with one.
+    let text = line.trim_ascii_start();
+    if text.is_empty() || text[0] == b';' || text[0] == b'#' {
+        return Line::Nothing;
     }
-    tag(line)
-        .or_else(|| coreutils(line))
+    tag(text)
+        .or_else(|| coreutils(text))
         .or_else(|| gguf_hash(line))
+        .or_else(|| table(text))
+        .or_else(|| other(text))
         .or_else(|| sfv(line))
-        .unwrap_or(Line::Other)
+        .unwrap_or(Line::Unknown)
+}
+
+/// `sha256:` in front of a digest, as registries write it.
+fn bare_digits(line: &[u8]) -> &[u8] {
+    match line.split_at_checked(7) {
+        Some((b"sha256:", digits)) => digits,
+        _ => line,
+    }
 }
 
 /// `DIGEST  NAME` or `DIGEST *NAME`; with a backslash in front, `\\`, `\n` and `\r` in the name
@@ -39,15 +55,80 @@ fn coreutils(line: &[u8]) -> Option<Line<'_>> {
         Some(rest) => (rest, true),
         None => (line, false),
     };
-    let (digits, rest) = line.split_at_checked(64)?;
+    let (digits, rest) = bare_digits(line).split_at_checked(64)?;
     let sha256 = digest(digits)?;
     if rest.trim_ascii().is_empty() {
         return (!escaped).then_some(Line::Bare(sha256));
     }
+    let name = name_behind(rest, escaped)?;
+    Some(Line::Sha256 { name, sha256 })
+}
+
+/// The name that stands behind a digest.
+fn name_behind(rest: &[u8], escaped: bool) -> Option<Vec<u8>> {
     // With one blank or a tab only, the reversed form of BSD's tools, which coreutils take too.
     let name = [&b"  "[..], b" *", b" ", b"\t"].iter().find_map(|mark| rest.strip_prefix(*mark))?;
     let name = if escaped { unescape(name) } else { name.to_vec() };
-    (!name.is_empty()).then_some(Line::Sha256 { name, sha256 })
+    (!name.is_empty()).then_some(name)
+}
+
+/// A row of what PowerShell's Get-FileHash prints, `SHA256  DIGEST  PATH` in columns, and the
+/// heading above.
+fn table(line: &[u8]) -> Option<Line<'static>> {
+    let (kind, rest) = word(line)?;
+    let (digits, name) = word(rest)?;
+    match (kind, digits) {
+        (b"Algorithm", b"Hash") => return Some(Line::Nothing),
+        (b"---------", digits) if digits.iter().all(|&b| b == b'-') => return Some(Line::Nothing),
+        _ => {}
+    }
+    let name = name.trim_ascii_end().to_vec();
+    let hexadecimal = digits.len() >= 32 && digits.iter().all(u8::is_ascii_hexdigit);
+    let known = [&b"SHA1"[..], b"SHA256", b"SHA384", b"SHA512", b"MD5"].contains(&kind);
+    match digest(digits) {
+        _ if name.is_empty() || !known || !hexadecimal => None,
+        Some(sha256) if kind == b"SHA256" => Some(Line::Sha256 { name, sha256 }),
+        _ => Some(Line::OtherSum { name, algorithm: String::from_utf8_lossy(kind).into_owned() }),
+    }
+}
+
+/// The forms of [`tag`] and [`coreutils`] with a digest of another kind, which its tag or its
+/// number of digits tells.
+fn other(line: &[u8]) -> Option<Line<'static>> {
+    let (line, escaped) = match line.strip_prefix(b"\\") {
+        Some(rest) => (rest, true),
+        None => (line, false),
+    };
+    let hexadecimal = |text: &[u8]| text.len() >= 32 && text.iter().all(u8::is_ascii_hexdigit);
+    if let Some((open, close)) = line
+        .iter()
+        .position(|&b| b == b'(')
+        .zip(line.windows(2).rposition(|two| two == b")=" || two == b") "))
+        && open + 1 < close
+        && let Some(digits) = line[close + 1..].trim_ascii().strip_prefix(b"=")
+        && hexadecimal(digits.trim_ascii())
+    {
+        let word = line[..open].trim_ascii_end();
+        let is_word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'/');
+        let algorithm = std::str::from_utf8(word).ok().filter(|_| word.iter().all(is_word))?;
+        let name = &line[open + 1..close];
+        let name = if escaped { unescape(name) } else { name.to_vec() };
+        // One of our own kind is not written so.
+        let ours = algorithm.eq_ignore_ascii_case("sha256") || algorithm == "SHA2-256";
+        let known = !ours && !word.is_empty() && word.len() <= 16;
+        return known.then(|| Line::OtherSum { name, algorithm: algorithm.to_owned() });
+    }
+    let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
+    let algorithm = match end {
+        32 => "MD5",
+        40 => "SHA-1",
+        56 => "SHA-224",
+        96 => "SHA-384",
+        128 => "SHA-512",
+        _ => return None,
+    };
+    let name = name_behind(&line[end..], escaped)?;
+    Some(Line::OtherSum { name, algorithm: algorithm.to_owned() })
 }
 
 /// `SHA256 (NAME) = DIGEST`, with the same escapes.
@@ -161,6 +242,42 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_with_its_kind_in_front() {
+        named(&format!("sha256:{DIGEST}  x"), b"x");
+        named(&format!("  {DIGEST}  x"), b"x");
+        assert_eq!(parse(format!("sha256:{DIGEST}").as_bytes()), Line::Bare(sha()));
+        assert_eq!(parse(format!("sha256:{}", &DIGEST[1..]).as_bytes()), Line::Unknown);
+    }
+
+    #[test]
+    fn the_rows_of_powershell() {
+        let upper = DIGEST.to_uppercase();
+        named(&format!("SHA256          {upper}       C:\\m d\\x.gguf   "), b"C:\\m d\\x.gguf");
+        for line in ["Algorithm       Hash        Path", "---------       ----     ----", "   "] {
+            assert_eq!(parse(line.as_bytes()), Line::Nothing, "{line}");
+        }
+        let other = Line::OtherSum { name: b"x".to_vec(), algorithm: "SHA1".to_owned() };
+        assert_eq!(parse(format!("SHA1   {}   x", &upper[..40]).as_bytes()), other);
+        for line in [format!("SHA256 {upper}"), format!("SHA256 {} x", &upper[..20])] {
+            assert_eq!(parse(line.as_bytes()), Line::Unknown, "{line}");
+        }
+    }
+
+    #[test]
+    fn digests_of_other_kinds_are_told_by_what_they_are() {
+        let of = |line: String, kind: &str| {
+            let want = Line::OtherSum { name: b"a b".to_vec(), algorithm: kind.to_owned() };
+            assert_eq!(parse(line.as_bytes()), want, "{line}");
+        };
+        of(format!("{}  a b", &DIGEST[..32]), "MD5");
+        of(format!("{} *a b", &DIGEST[..40]), "SHA-1");
+        of(format!("{DIGEST}{DIGEST}  a b"), "SHA-512");
+        of(format!("SHA512 (a b) = {DIGEST}{DIGEST}"), "SHA512");
+        of(format!("BLAKE3 (a b) = {DIGEST}"), "BLAKE3");
+        of(format!("MD5 (a b) = {}", &DIGEST[..32]), "MD5");
+    }
+
+    #[test]
     fn the_lines_of_bsd() {
         named(&format!("SHA256 (a b.gguf) = {DIGEST}"), b"a b.gguf");
         named(&format!("SHA256(x)= {DIGEST}"), b"x");
@@ -168,13 +285,12 @@ mod tests {
         named(&format!("SHA256 (a) = b) = {DIGEST}"), b"a) = b");
         named(&format!("\\SHA256 (a\\nb) = {DIGEST}"), b"a\nb");
         for line in [
-            format!("SHA512 (x) = {DIGEST}"),
             format!("SHA256 (x) = {}", &DIGEST[1..]),
             format!("SHA256 () = {DIGEST}"),
             "SHA256 (".to_owned(),
             "SHA256 (x)".to_owned(),
         ] {
-            assert_eq!(parse(line.as_bytes()), Line::Other, "{line}");
+            assert_eq!(parse(line.as_bytes()), Line::Unknown, "{line}");
         }
     }
 
@@ -195,8 +311,8 @@ mod tests {
         ] {
             assert_eq!(parse(line.as_bytes()), Line::OtherHash, "{line}");
         }
-        assert_eq!(parse(b"sha256 abc x"), Line::Other);
-        assert_eq!(parse(b"sha256"), Line::Other);
+        assert_eq!(parse(b"sha256 abc x"), Line::Unknown);
+        assert_eq!(parse(b"sha256"), Line::Unknown);
     }
 
     #[test]
@@ -204,19 +320,20 @@ mod tests {
         let want = Line::Crc32 { name: b"tensors/a b.bin", crc32: 0xCBF4_3926 };
         assert_eq!(parse(b"tensors/a b.bin CBF43926"), want);
         assert_eq!(parse(b"tensors/a b.bin   cbf43926  "), want);
-        for line in
-            [&b"; a comment cbf43926"[..], b"cbf43926", b" cbf43926", b"x cbf4392", b"xcbf43926"]
-        {
-            assert_eq!(parse(line), Line::Other);
+        for line in [&b"cbf43926"[..], b" cbf43926", b"x cbf4392", b"xcbf43926"] {
+            assert_eq!(parse(line), Line::Unknown);
         }
     }
 
     #[test]
     fn what_is_no_such_line() {
-        for line in ["", "#", "# comment", "hello", &DIGEST[..63], &format!("{DIGEST}x"), "\\"] {
-            assert_eq!(parse(line.as_bytes()), Line::Other, "{line}");
+        for line in ["", "#", "# comment", "; a comment cbf43926"] {
+            assert_eq!(parse(line.as_bytes()), Line::Nothing, "{line}");
+        }
+        for line in ["hello", &DIGEST[..63], &format!("{DIGEST}x"), "\\"] {
+            assert_eq!(parse(line.as_bytes()), Line::Unknown, "{line}");
         }
         let utf8 = "\u{e9}".repeat(40);
-        assert_eq!(parse(utf8.as_bytes()), Line::Other);
+        assert_eq!(parse(utf8.as_bytes()), Line::Unknown);
     }
 }

@@ -3,13 +3,12 @@
 //! The YAML is of the one shape that is written: a JSON object behind each `  - `.
 
 use super::Sum;
+use super::collector::Collector;
 use super::line::digest;
-use super::list::Collector;
 use super::small;
 use crate::bytes::hex::{bytes_from_hex, from_hex};
 use serde::Deserialize;
-use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 
 /// What every such report begins with.
 pub(super) const FIRST_KEY: &[u8] = b"weightfs_report:";
@@ -58,13 +57,14 @@ pub(super) fn read_json(text: &[u8], claims: &mut Collector<'_>) -> Result<bool,
 
 /// Takes a report in YAML.
 pub(super) fn read_yaml(
-    file: File,
+    text: impl Read,
     limit: u64,
     claims: &mut Collector<'_>,
 ) -> io::Result<Result<(), String>> {
     let mut section = Vec::new();
     let mut result = Ok(());
-    small::lines(file, limit, |line| {
+    small::lines(text, limit, |_, line| {
+        let Some(line) = line else { return };
         if result.is_err() {
             return;
         }

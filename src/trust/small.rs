@@ -85,30 +85,67 @@ fn home_of(dir: &Path) -> PathBuf {
 }
 
 /// All of a file, which may have grown since it was opened.
-pub(super) fn read(file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(limit).read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// Gives `each` line without its end, in order. Longer ones than anybody writes are left out.
-pub(super) fn lines(file: File, limit: u64, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut from = BufReader::with_capacity(64 << 10, file.take(limit));
+/// Gives `each` the number of each line, from 1, and the line without its end, in order; `None`
+/// for longer ones than anybody writes.
+pub(super) fn lines(
+    text: impl Read,
+    limit: u64,
+    mut each: impl FnMut(u64, Option<&[u8]>),
+) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(64 << 10, text.take(limit));
     let mut line = Vec::new();
-    loop {
+    for number in 1.. {
         line.clear();
         if from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
+            break;
         }
         if line.last() == Some(&b'\n') {
             line.pop();
-            each(line.strip_suffix(b"\r").unwrap_or(&line));
+            each(number, Some(line.strip_suffix(b"\r").unwrap_or(&line)));
         } else if (line.len() as u64) < MAX_LINE {
-            each(line.strip_suffix(b"\r").unwrap_or(&line));
-            return Ok(());
+            each(number, Some(line.strip_suffix(b"\r").unwrap_or(&line)));
+            break;
         } else {
+            each(number, None);
             from.skip_until(b'\n')?;
         }
+    }
+    Ok(())
+}
+
+/// A text in UTF-16, as PowerShell's `>` writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wide {
+    /// The low byte first.
+    Little,
+    /// The high byte first.
+    Big,
+}
+
+impl Wide {
+    /// Whether a text that begins so is one.
+    pub(super) fn of(begin: &[u8]) -> Option<Wide> {
+        match begin {
+            [0xFF, 0xFE, ..] => Some(Wide::Little),
+            [0xFE, 0xFF, ..] => Some(Wide::Big),
+            _ => None,
+        }
+    }
+
+    /// The same text in UTF-8, without the mark in front.
+    pub(super) fn to_utf8(self, text: &[u8]) -> Vec<u8> {
+        let units = text.chunks_exact(2).skip(1).map(|two| match self {
+            Wide::Little => u16::from_le_bytes([two[0], two[1]]),
+            Wide::Big => u16::from_be_bytes([two[0], two[1]]),
+        });
+        let chars = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER));
+        chars.collect::<String>().into_bytes()
     }
 }
 
@@ -122,20 +159,40 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, text).unwrap();
-        let mut lines_of = Vec::new();
-        lines(open(&path, 1 << 20).unwrap(), 1 << 20, |line| lines_of.push(line.to_vec())).unwrap();
+        let (mut lines_of, mut met) = (Vec::new(), 0);
+        lines(open(&path, 1 << 20).unwrap(), 1 << 20, |number, line| {
+            met += 1;
+            assert_eq!(number, met);
+            lines_of.push(line.unwrap_or(b"too long").to_vec());
+        })
+        .unwrap();
         lines_of
     }
 
     #[test]
-    fn lines_end_in_every_way_and_long_ones_are_left_out() {
+    fn lines_end_in_every_way_and_long_ones_are_only_counted() {
         assert_eq!(all(b"a\nb\r\n\nc"), [&b"a"[..], b"b", b"", b"c"]);
         assert_eq!(all(b""), [b""; 0]);
         let long = [&b"x\n"[..], &vec![b'y'; 200_000], b"\nz\n"].concat();
-        assert_eq!(all(&long), [b"x", b"z"]);
-        assert_eq!(all(&vec![b'y'; 200_000]), [b""; 0]);
+        assert_eq!(all(&long), [&b"x"[..], b"too long", b"z"]);
+        assert_eq!(all(&vec![b'y'; 200_000]), [b"too long"]);
         let exact = [vec![b'y'; MAX_LINE as usize - 1], b"\nz".to_vec()].concat();
         assert_eq!(all(&exact).len(), 2);
+    }
+
+    #[test]
+    fn a_text_of_either_order_and_what_is_none() {
+        let units: Vec<u16> = "\u{feff}a\u{e9}\u{1f600}\r\n".encode_utf16().collect();
+        let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+        for (text, wide) in [(little, Wide::Little), (big, Wide::Big)] {
+            assert_eq!(Wide::of(&text), Some(wide));
+            assert_eq!(wide.to_utf8(&text), "a\u{e9}\u{1f600}\r\n".as_bytes());
+        }
+        assert_eq!(Wide::Little.to_utf8(b"\xff\xfe\x00\xd8x"), "\u{fffd}".as_bytes());
+        for text in [&b""[..], b"\xff", b"a\0", b"\xef\xbb\xbf"] {
+            assert_eq!(Wide::of(text), None);
+        }
     }
 
     #[test]

@@ -34,17 +34,60 @@ fn anchor(kind: Kind, shard: usize, origin: PathBuf, sha256: [u8; 32]) -> Anchor
     Anchor { kind, shard, origin, repo: None, commit: None, claim }
 }
 
+/// The file's path without symlinks, and the way there from the name that was given: a store, or
+/// a directory in it, may itself be a link to where there is room.
+fn ways(source: &Source) -> Vec<PathBuf> {
+    let mut ways = vec![source.canonical_path().to_owned()];
+    let mut at = Some(source.path().to_owned());
+    for _ in 0..MAX_LINKS {
+        let Some(way) = at else { break };
+        let target = way.read_link().ok();
+        let parent = way.parent().map(Path::to_path_buf);
+        at = target.zip(parent).map(|(target, parent)| plain(&parent.join(target)));
+        // What `..` means depends on the links before it: believed where it leads to the file.
+        if way.canonicalize().is_ok_and(|path| path == ways[0]) && !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    ways
+}
+
+/// A path with what `.` and `..` in it mean where there are no links.
+fn plain(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, part| {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+        plain
+    })
+}
+
+/// The directory of blobs in which `way` is.
+fn blobs_of(way: &Path) -> Option<&Path> {
+    way.parent().filter(|dir| name_of(dir) == b"blobs")
+}
+
 /// `models--ORG--NAME/blobs/<64 digits>`: the SHA-256 of large files, those in LFS and in Xet
-/// alike. A name of 40 digits is git's SHA-1 of a small file, and no SHA-256.
+/// alike.
+///
+/// A name of 40 digits is git's SHA-1 of a small file that is not in LFS. It is not used: the hub
+/// keeps what holds tensors in LFS, so such a name is that of a configuration, which no seal
+/// covers; and SHA-1 is no evidence against whoever means harm.
 fn hf_blob(shard: usize, source: &Source) -> Option<Anchor> {
-    let blob = source.canonical_path();
-    let sha256 = digest(name_of(blob))?;
-    let blobs = blob.parent().filter(|dir| name_of(dir) == b"blobs")?;
-    let repo = blobs.parent()?;
-    let name = repo_name(name_of(repo))?;
-    let mut anchor = anchor(Kind::HfBlob, shard, blob.to_owned(), sha256);
-    anchor.repo = Some(name);
-    anchor.commit = commit(source.path(), repo);
+    let found = ways(source).into_iter().find_map(|way| {
+        let sha256 = digest(name_of(&way))?;
+        let name = repo_name(name_of(blobs_of(&way)?.parent()?))?;
+        Some((way, sha256, name))
+    });
+    let (blob, sha256, name) = found?;
+    let commit = blobs_of(&blob).and_then(Path::parent).and_then(|repo| {
+        let repo = repo.canonicalize().ok()?;
+        commit(source.path(), &repo)
+    });
+    let mut anchor = anchor(Kind::HfBlob, shard, blob, sha256);
+    (anchor.repo, anchor.commit) = (Some(name), commit);
     Some(anchor)
 }
 
@@ -76,19 +119,24 @@ fn commit(named: &Path, repo: &Path) -> Option<String> {
     None
 }
 
-/// `sha256-<64 digits>`, with a colon in old stores.
+/// `blobs/sha256-<64 digits>`, with a colon in old stores. Anywhere else a name of this form is
+/// what somebody called a file, not what a store did.
 fn ollama(shard: usize, source: &Source) -> Option<Anchor> {
-    let blob = source.canonical_path();
-    let name = name_of(blob);
-    let digits = name.strip_prefix(b"sha256-").or_else(|| name.strip_prefix(b"sha256:"))?;
-    let sha256 = digest(digits)?;
-    let mut anchor = anchor(Kind::OllamaBlob, shard, blob.to_owned(), sha256);
-    if let Some(blobs) = blob.parent().filter(|dir| name_of(dir) == b"blobs") {
-        let manifests = blobs.with_file_name("manifests");
-        let wanted = [b"sha256:", digits].concat();
-        if let Some((repo, tag)) = ollama_model(&manifests, &wanted) {
-            (anchor.repo, anchor.commit) = (Some(repo), Some(tag));
-        }
+    let digits_of = |way: &Path| {
+        let name = name_of(way);
+        let digits = name.strip_prefix(b"sha256-").or_else(|| name.strip_prefix(b"sha256:"))?;
+        Some((digits.to_vec(), digest(digits)?))
+    };
+    let found = ways(source).into_iter().find_map(|way| {
+        let (digits, sha256) = digits_of(&way)?;
+        let manifests = blobs_of(&way)?.with_file_name("manifests");
+        Some((way, digits, sha256, manifests))
+    });
+    let (blob, digits, sha256, manifests) = found?;
+    let mut anchor = anchor(Kind::OllamaBlob, shard, blob, sha256);
+    let wanted = [b"sha256:", &*digits].concat();
+    if let Some((repo, tag)) = ollama_model(&manifests, &wanted) {
+        (anchor.repo, anchor.commit) = (Some(repo), Some(tag));
     }
     Some(anchor)
 }
@@ -239,6 +287,10 @@ mod tests {
             format!("models--a--b/blobs/{}", SHA.replace('4', "g")),
             format!("blobs/sha256-{COMMIT}"),
             format!("blobs/sha512-{SHA}"),
+            format!("downloads/sha256-{SHA}"),
+            format!("sha256-{SHA}"),
+            format!("blobs/sub/sha256-{SHA}"),
+            format!("my-blobs/sha256-{SHA}"),
             "sha256-".to_owned(),
         ] {
             assert_eq!(of(&place.put(&path, "x")), [], "{path}");
@@ -263,6 +315,39 @@ mod tests {
         assert_eq!(told(&of(&old)[0]), (Kind::OllamaBlob, Some("hf.co/acme/tiny"), Some("q4")));
         let link = place.link("x.gguf", blob.to_str().unwrap());
         assert_eq!(of(&link)[0].claim.sha256, digest(SHA.as_bytes()));
+    }
+
+    #[test]
+    fn a_store_that_is_elsewhere_is_a_store_by_the_way_there() {
+        let place = Place::new();
+        let kinds = |path: &Path| of(path).iter().map(|a| a.kind).collect::<Vec<_>>();
+        // The directory of blobs is a link to a larger disk.
+        place.put(&format!("disk/b/sha256-{SHA}"), "x");
+        place.put("models/manifests/registry.ollama.ai/library/tiny/8b", &format!("sha256:{SHA}"));
+        place.link("models/blobs", "../disk/b");
+        let named = place.root.join(format!("models/blobs/sha256-{SHA}"));
+        assert_eq!(told(&of(&named)[0]), (Kind::OllamaBlob, Some("tiny"), Some("8b")));
+        assert_eq!(kinds(&place.link("x.gguf", named.to_str().unwrap())), [Kind::OllamaBlob]);
+        assert_eq!(kinds(&place.root.join(format!("disk/b/sha256-{SHA}"))), []);
+        // So is the blob itself.
+        let file = place.put("lmstudio/tiny.gguf", "x");
+        let blob = place.link(&format!("other/blobs/sha256-{SHA}"), file.to_str().unwrap());
+        assert_eq!(kinds(&blob), [Kind::OllamaBlob]);
+        assert_eq!(kinds(&file), []);
+        // A repository of the hub, by a way with `..` that means what it seems to.
+        place.put(&format!("disk/hf/blobs/{SHA}"), "x");
+        place.link("hub/models--a--b", "../disk/hf");
+        let model = format!("snapshots/{COMMIT}/m.gguf");
+        place.link(&format!("disk/hf/{model}"), &format!("../../blobs/{SHA}"));
+        let found = of(&place.root.join(format!("hub/models--a--b/{model}")));
+        assert_eq!(told(&found[0]), (Kind::HfBlob, Some("a/b"), Some(COMMIT)));
+        // And by one that does not: `..` of a link is above where it leads.
+        place.put(&format!("far/deep/{SHA}"), "x");
+        place.put(&format!("models--a--b/blobs/{SHA}"), "another");
+        place.link("models--a--b/in", "../far/deep/here");
+        place.put("far/deep/here/y", "");
+        place.link("far/deep/here/m", &format!("../{SHA}"));
+        assert_eq!(kinds(&place.root.join("models--a--b/in/m")), []);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Anchors against one another, against what is known and against the bytes; lists and what
 //! is found beside a model.
 
+mod wild;
+
 use super::testing::{Case, sha};
 use super::*;
 use crate::bytes::hex::from_hex;
@@ -71,7 +73,7 @@ fn a_contradiction_names_both_and_fits_four_lines() {
     assert_eq!(
         text,
         format!(
-            "m1: two trusted sources disagree about its SHA-256\n  {} by the name of the blob /hub/blobs/01\n  {} in /x/list",
+            "m1: two trusted sources disagree about the SHA-256 of the whole file\n  {} by the name of the blob /hub/blobs/01\n  {} in /x/list",
             "01".repeat(32),
             "02".repeat(32)
         )
@@ -89,9 +91,9 @@ fn lists_of_tensors_contradict_each_other_too() {
     let two = tensors(&[(1, Sum::Sha256([2; 32])), (2, Sum::Crc32(2))]);
     let three = tensors(&[(0, Sum::Sha256([3; 32])), (2, Sum::Crc32(3))]);
     let wrong = contradiction(&[one.clone(), two.clone()], &case.model).unwrap();
-    assert_eq!((wrong.subject.as_str(), wrong.sum), ("tensor \"b\"", "SHA-256"));
+    assert_eq!((wrong.of.as_str(), wrong.sum), ("its tensor \"b\"", "SHA-256"));
     let wrong = contradiction(&[one.clone(), three.clone()], &case.model).unwrap();
-    assert_eq!((wrong.subject.as_str(), wrong.sum), ("tensor \"c\"", "CRC32"));
+    assert_eq!((wrong.of.as_str(), wrong.sum), ("its tensor \"c\"", "CRC32"));
     assert!(contradiction(&[two, three], &case.model).is_some());
     assert_eq!(contradiction(&[one.clone(), one], &case.model), None);
 }
@@ -263,15 +265,16 @@ fn a_list_beside_that_contradicts_itself_is_two_sources_that_disagree() {
     let (zero, a) = (case.sha_of_file(0), case.sha_of_tensor(0));
     let wrong = "0".repeat(64);
     for (name, text, subject) in [
-        ("SHA256SUMS", format!("{zero}  m0\n{wrong}  m0\n{zero}  m0\n"), "m0: two"),
-        ("m0.manifest", format!("sha256 {a}  m0:a\nsha256 {wrong}  m0:a\n"), "tensor \"a\": two"),
-        ("m0.manifest", format!("sha256 {a}  m0\nsha256 {wrong}  m0\n"), "m0, its tensors' bytes"),
+        ("SHA256SUMS", format!("{zero}  m0\n{wrong}  m0\n{zero}  m0\n"), "the whole file"),
+        ("m0.manifest", format!("sha256 {a}  m0:a\nsha256 {wrong}  m0:a\n"), "its tensor \"a\""),
+        ("m0.manifest", format!("sha256 {a}  m0\nsha256 {wrong}  m0\n"), "its tensors' bytes"),
     ] {
         let path = case.put(name, text);
         let found = find(&case.model, &case.sources());
         assert_eq!(found.warnings, [""; 0]);
         let said = contradiction(&found.anchors, &case.model).unwrap().to_string();
-        assert!(said.starts_with(subject) && said.contains(&wrong), "{said}");
+        let about = format!("m0: two trusted sources disagree about the SHA-256 of {subject}");
+        assert!(said.starts_with(&about) && said.contains(&wrong), "{said}");
         std::fs::remove_file(path).unwrap();
     }
 }

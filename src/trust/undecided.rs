@@ -1,9 +1,10 @@
 //! What anchors say and no seal can answer: digests of parts of files, of all tensors together,
 //! and of kinds that seals do not hold. Only the bytes themselves decide those.
 
-use super::compare::{Mismatch, compare, is_by_tensors};
+use super::compare::{Mismatch, Of, compare, is_by_tensors};
 use super::{
-    Anchor, Claim, Contradiction, Known, Range, Said, Sum, file_of, joined, known_sum, tensor_of,
+    Anchor, Claim, Contradiction, Known, PAYLOAD, Range, Said, Sum, WHOLE, file_of, joined,
+    known_sum, part_of, tensor_of,
 };
 use crate::bytes::hex::{crc_hex, hex};
 use crate::model::Model;
@@ -75,17 +76,15 @@ fn disproved(anchors: &[Anchor], model: &Model, bad: &Mismatch, known_as: &str) 
     let shard = bad.shard as usize;
     let says = |anchor: &&Anchor| anchor.shard == shard && anchor.claim.says(bad);
     let source = anchors.iter().find(says).map_or_else(String::new, Anchor::source);
-    let whole = model.shards.get(shard).is_some_and(|s| (bad.offset, bad.len) == (0, s.len));
-    let subject = match bad.tensor {
-        Some(index) => tensor_of(model, index),
-        None if whole => file_of(model, shard),
-        None => {
-            let to = bad.offset.saturating_add(bad.len);
-            format!("{}, bytes {} to {to}", file_of(model, shard), bad.offset)
-        }
+    let of = match (bad.of, bad.tensor) {
+        (Of::Tensor, index) => tensor_of(model, index.unwrap_or(u32::MAX)),
+        (Of::File, _) => WHOLE.to_owned(),
+        (Of::Payload, _) => PAYLOAD.to_owned(),
+        (Of::Part, _) => part_of(bad.offset, bad.offset.saturating_add(bad.len)),
     };
     Contradiction {
-        subject,
+        file: file_of(model, shard),
+        of,
         sum: match bad.expected.len() {
             8 => "CRC32",
             16 => "XXH64",
@@ -142,14 +141,17 @@ mod tests {
         let part = |sha256| Claim { ranges: vec![range(sha256)], ..Claim::default() };
         assert_eq!(of(&case, part(digest(&sha(&case.bytes[0][8..30])))), None);
         let wrong = of(&case, part([7; 32])).unwrap();
-        assert_eq!((&*wrong.subject, wrong.sum), ("m0, bytes 8 to 30", "SHA-256"));
+        assert_eq!((&*wrong.of, wrong.sum), ("its bytes 8 to 30", "SHA-256"));
         assert!(wrong.said[0].source.ends_with("list"), "{wrong}");
         assert_eq!(wrong.said[1].digits, sha(&case.bytes[0][8..30]));
 
         let payload = |sha256| Claim { payload: Some(sha256), ..Claim::default() };
         let all = [case.tensor(0), case.tensor(1)].concat();
         assert_eq!(of(&case, payload(digest(&sha(&all)))), None);
-        assert_eq!(of(&case, payload([7; 32])).unwrap().subject, "m0");
+        let wrong = of(&case, payload([7; 32])).unwrap().to_string();
+        let what = "m0: two trusted sources disagree about the SHA-256 of its tensors' bytes, one";
+        assert!(wrong.starts_with(what), "{wrong}");
+        assert!(wrong.contains(&sha(&all)) && wrong.contains(&"07".repeat(32)), "{wrong}");
 
         let mut xxh64 = Xxh64::new();
         xxh64.update(case.tensor(1));
@@ -157,7 +159,7 @@ mod tests {
         let tensor = |sum| Claim { tensors: vec![(1, Sum::Xxh64(sum))], ..Claim::default() };
         assert_eq!(of(&case, tensor(right)), None);
         let wrong = of(&case, tensor(right ^ 1)).unwrap();
-        assert_eq!((&*wrong.subject, wrong.sum), ("tensor \"b\"", "XXH64"));
+        assert_eq!((&*wrong.of, wrong.sum), ("its tensor \"b\"", "XXH64"));
     }
 
     #[test]

@@ -252,6 +252,7 @@ def test_two_lists_that_disagree_refuse_the_mount_whatever_the_seal(weightfs, tm
     for command in (["mount", path, point], ["mount", path, point, "-o", "seal=none"], ["verify", path], ["seal", path], ["cat", path, "small"]):
         said = weightfs.run(*command, code=5).err
         assert sha(data) in said and "1" * 64 in said and "SHA256SUMS" in said and "m.gguf.sha256" in said
+        assert "m.gguf: two trusted sources disagree about the SHA-256 of the whole file" in said
         assert len(said.strip().splitlines()) <= 4
     assert not (path.parent / "m.gguf.weightfs.json").exists()
     assert weightfs.run("ls", path).code == 0
@@ -316,6 +317,79 @@ def test_a_signature_that_nobody_verified_is_a_list_like_others(weightfs, mount,
     assert "signed" not in text.replace("unsigned", "") and "signed" not in (mounted / "provenance.yaml").read_text()
     (path.parent / "model.sig").write_text(signature([("m.gguf", "4" * 64)]))
     weightfs.run("verify", path, code=5)
+
+
+@pytest.mark.parametrize("algorithm, digits", [("blake3", 64), ("blake2b", 128), ("blake3-sharded-1000000000", 64)])
+def test_digests_that_are_not_computed_verify_nothing(weightfs, mount, tmp_path, data, algorithm, digits):
+    path = tmp_path / "d" / "m.gguf"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    name = "m.gguf" if "sharded" not in algorithm else f"m.gguf:0:{len(data)}"
+    # Even if it looks like the right SHA-256.
+    digest = (sha(data) * 2)[:digits]
+    said = json.loads(signature([(name, digest)]))
+    statement = json.loads(base64.b64decode(said["dsseEnvelope"]["payload"]))
+    statement["predicate"]["resources"][0]["algorithm"] = algorithm
+    said["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    (path.parent / "model.sig").write_text(json.dumps(said))
+    want = f'digest algorithm "{algorithm.split("-")[0]}" is not supported'
+    assert want in weightfs.run("verify", path, code=4).err
+    assert want in weightfs.run("verify", path, "--against", path.parent / "model.sig", code=4).err
+    document = mount(path).model
+    assert document["trust"] == "tofu" and document["anchors"] == [] and want in document["warnings"][0]
+
+
+def test_what_a_list_says_and_is_not_used_is_told(weightfs, mount, tmp_path, data):
+    path = tmp_path / "d" / "m.gguf"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    sums = path.parent / "SHA256SUMS"
+    for text, want in [
+        (b"what\n", 'SHA256SUMS: line 1 is not understood: "what"'),
+        (f"# mine\n{sha(data)}  /elsewhere/m.gguf\n".encode(), 'line 2 is about another directory, "/elsewhere/m.gguf"'),
+        (f"{sha(data)}\n".encode(), "line 1 is a digest without a name"),
+        (f"{hashlib.sha512(data).hexdigest()}  m.gguf\n".encode(), '"SHA-512" is not supported'),
+    ]:
+        sums.write_bytes(text)
+        assert want in weightfs.run("verify", path, code=4).err
+    assert any("SHA-512" in warning for warning in mount(path).model["warnings"])
+
+
+def test_lists_of_other_systems(weightfs, tmp_path, data):
+    path = tmp_path / "d" / "m.gguf"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    table = f"\r\nAlgorithm       Hash       Path\r\n---------       ----       ----\r\nSHA256          {sha(data).upper()}       C:\\d\\m.gguf\r\n\r\n"
+    for name, text in [
+        ("m.gguf.sha256", table.encode("utf-16")),
+        ("m.gguf.sha256", f"\ufeff{sha(data).upper()} *.\\m.gguf\r\n".encode()),
+        ("m.gguf.sha256", f"{sha(data)}  /build/m.gguf\n".encode()),
+        ("SHA256SUMS", f"SHA256 ({path}) = {sha(data)}\n".encode()),
+        ("SHA256SUMS", f"sha256:{sha(data)}  ./m.gguf\n".encode()),
+    ]:
+        given = path.parent / name
+        given.write_bytes(text)
+        good = weightfs.run("verify", path)
+        assert "good" in good.text and good.err == "", (name, good.err)
+        wrong = text.replace(sha(data)[:8].encode(), b"00000000").replace(sha(data)[:8].upper().encode(), b"00000000")
+        wrong = wrong.replace(sha(data)[:8].upper().encode("utf-16-le"), "00000000".encode("utf-16-le"))
+        assert wrong != text
+        given.write_bytes(wrong)
+        weightfs.run("verify", path, code=3)
+        given.unlink()
+    weightfs.run("verify", path, "--expect-sha256", f"sha256:{sha(data)}")
+    weightfs.run("verify", path, "--expect-sha256", f"sha256:{'0' * 64}", code=3)
+
+
+def test_a_store_name_counts_in_a_store_only(weightfs, tmp_path, data):  # C50
+    for folder, code in [("blobs", 0), ("downloads", 4), ("blobs/mine", 4)]:
+        path = tmp_path / folder / f"sha256-{sha(data)}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        weightfs.run("verify", path, code=code)
+        assert len(anchors(weightfs, path)) == (code == 0)
+        flip(path, 5000)
+        weightfs.run("verify", path, code=3 if code == 0 else 4)
 
 
 @pytest.mark.parametrize("junk", [b"\0" * 5000, b"{" * 100_000, b"x" * 3_000_000, b'{"dsseEnvelope":{"payload":"!"}}', b"sha256 \n" * 9999, os.urandom(4096)])

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -114,6 +115,139 @@ def test_killed_around_the_rename(weightfs, tmp_path, call, old):
         assert done.returncode != 0
         weightfs.run("verify", path, code=0 if seal_of(path).exists() else 4)
         assert seal_of(path).exists() or not old
+
+
+# --- power lost ------------------------------------------------------------------------
+
+
+WRITES = "write,writev,pwrite64,pwritev,pwritev2,ftruncate,fallocate,copy_file_range,sendfile,splice"
+NAMES = "rename,renameat,renameat2,link,linkat,symlink,symlinkat"
+SYNCS = "fsync,fdatasync,syncfs,sync"
+
+
+def traced(weightfs, log, *args):
+    """What a run did to files, in the order in which it was done: (call, its text)."""
+    calls = f"trace={WRITES},{NAMES},{SYNCS},openat,open,creat,mmap"
+    command = ["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", calls, "-o", log, weightfs.binary, *args]
+    done = subprocess.run(command, env=weightfs.env, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    begun, events = {}, []
+    for line in log.read_text(errors="surrogateescape").splitlines():
+        pid, text = line.split(None, 1)
+        if text.endswith("<unfinished ...>"):
+            begun[pid] = text.removesuffix("<unfinished ...>")
+            continue
+        if text.startswith("<... "):
+            text = begun.pop(pid) + text.split("resumed>", 1)[1]
+        call = text.split("(", 1)[0]
+        if " = -1 " not in text and not text.startswith(("+++", "---")):
+            events.append((call, text))
+    return events
+
+
+def lost_at_power_failure(events, final):
+    """What a disk that keeps only what was synced may lack once final has its name: '' for nothing."""
+    dirty, named, directory = set(), None, os.path.dirname(final)
+    for call, text in events:
+        paths = re.findall(r"<(/[^>]*)>|\"(/[^\"]*)\"", text)
+        paths = [one or other for one, other in paths]
+        if call in ("open", "openat", "creat") and any(flag in text for flag in ("O_WRONLY", "O_RDWR", "creat(")):
+            assert final not in paths, f"{final} is written to in place: {text}"
+        elif call in WRITES.split(","):
+            dirty.add(paths[0] if paths else "?")
+            if paths and paths[0] == final:
+                return f"written to when it had its name: {text}"
+        elif call == "mmap" and "PROT_WRITE" in text and "MAP_SHARED" in text and paths:
+            dirty.add(paths[0])
+        elif call in ("fsync", "fdatasync"):
+            dirty.discard(paths[0])
+            if named and paths[0] == directory:
+                named = "kept"
+        elif call in NAMES.split(",") and final in paths:
+            assert paths[-1] == final and ".tmp." in paths[0], text
+            if paths[0] in dirty:
+                return f"named before its bytes were synced: {text}"
+            named = "lost"
+    return {None: "it never had its name", "lost": "its directory was not synced", "kept": ""}[named]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("manner", ["new", "again", "output", "part", "merge"])
+def test_nothing_that_is_needed_is_lost_with_the_power(weightfs, tmp_path, manner):
+    """The seal's bytes are synced before it has its name, its name before the command ends."""
+    path = small().write(tmp_path / "m.gguf")
+    final = seal_of(path)
+    args = ["seal", path]
+    if manner == "again":
+        weightfs.run("seal", path)
+        args = ["seal", "--force", path]
+    elif manner == "output":
+        final = tmp_path / "given.json"
+        args = ["seal", path, "--output", final]
+    elif manner in ("part", "merge"):
+        part = path.with_name(path.name + ".weightfs-part.json")
+        args = ["seal", "--part", path]
+        if manner == "merge":
+            weightfs.run(*args)
+            args = ["seal", "--merge", part, path]
+        else:
+            final = part
+    events = traced(weightfs, tmp_path / "log", *args)
+    assert any(call == "write" and ".tmp." in text for call, text in events), "the draft was not seen"
+    assert lost_at_power_failure(events, str(final)) == ""
+    # The judge does judge: the same run without each of the calls that it looks for.
+    syncs = [at for at, (call, _) in enumerate(events) if call in ("fsync", "fdatasync")]
+    assert len(syncs) == 2
+    for at, lost in zip(syncs, ("named before", "its directory")):
+        assert lost in lost_at_power_failure(events[:at] + events[at + 1 :], str(final))
+
+
+def test_a_seal_that_lost_its_end_is_not_accepted(weightfs, tmp_path):
+    """As a disk leaves it that names a file before it has its bytes: cut, or zeros to its length."""
+    path = small().write(tmp_path / "m.gguf")
+    weightfs.run("seal", path)
+    good = seal_of(path).read_bytes()
+    rng = random.Random(3)
+    cuts = {0, 1, len(good) - 2, *(rng.randrange(len(good)) for _ in range(100 if SOAK else 6))}
+    for cut in sorted(cuts):
+        for bad in (good[:cut], good[:cut] + bytes(len(good) - cut)):
+            seal_of(path).write_bytes(bad)
+            assert weightfs.run("cat", path, "a", code=5).out == b"", cut
+    # A draft is none, whatever is in it.
+    seal_of(path).unlink()
+    (tmp_path / f".{seal_of(path).name}.tmp.1.00").write_bytes(good)
+    weightfs.run("verify", path, code=4)
+
+
+# --- where it may be written -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_no_output_takes_the_place_of_anything_but_a_seal(weightfs, tmp_path, force):
+    """A shard, the index, a file beside, a directory, a link to one of them: all stay as they are."""
+    parts = [safetensors_file.Safetensors().tensor(name, "F32", (4,), pattern(16)) for name in "ab"]
+    entry = safetensors_file.sharded(parts, tmp_path)
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(shards[1].name)
+    weightfs.run("seal", "--part", *shards)
+    pieces = sorted(tmp_path.glob("*weightfs-part.json"))
+    for name, what in [
+        (shards[0].name, "a file of the model itself"),
+        (shards[1].name, "a file of the model itself"),
+        (entry.name, "a file of the model itself"),
+        ("link", "a file of the model itself"),
+        ("config.json", "2 bytes"),
+        ("folder", "a directory"),
+    ]:
+        output = tmp_path / name
+        before = output.read_bytes() if output.is_file() else None
+        for args in (["seal", entry], ["seal", tmp_path], ["seal", "--merge", *pieces, entry]):
+            said = weightfs.run(*args, "--output", output, *force, code=1).err
+            assert name in said and what in said and "remove it yourself" in said, said
+        assert before == (output.read_bytes() if output.is_file() else None)
+    assert not drafts(tmp_path) and not seal_of(entry).exists()
 
 
 # --- edited ----------------------------------------------------------------------------

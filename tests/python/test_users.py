@@ -143,6 +143,21 @@ def test_no_fusermount3(user):  # C44
     assert "fusermount3" in done.stderr and "fuse3" in done.stderr
 
 
+HELPERS = "$(command -v fusermount3) /bin/fusermount3 /usr/bin/fusermount3"
+
+
+def test_a_fusermount3_without_its_setuid_bit(user):
+    setup = f'cp $(command -v fusermount3) "$1/helper" && chmod 0755 "$1/helper" && for f in {HELPERS}; do [ -e $f ] && mount --bind "$1/helper" $f; done'
+    done = user.run("./weightfs tiny.gguf mnt; code=$?; ls -A mnt; exit $code", setup=setup, code=1)
+    assert "not setuid root" in done.stderr and "chmod 4755" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) <= 4 and done.stdout == ""
+
+
+def test_a_process_that_may_gain_no_privileges(user):
+    done = user.run("setpriv --no-new-privs ./weightfs tiny.gguf mnt", code=1)
+    assert "no_new_privs" in done.stderr and len(done.stderr.splitlines()) <= 4, done.stderr
+
+
 def test_a_device_that_only_root_may_open(user):
     done = user.run("./weightfs tiny.gguf mnt", setup="chmod 0600 /dev/fuse", code=1)
     assert "/dev/fuse" in done.stderr and ("chmod" in done.stderr or "permission" in done.stderr.lower())

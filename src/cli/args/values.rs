@@ -27,8 +27,9 @@ pub(super) fn descriptor(text: &str) -> Result<i32, String> {
     }
 }
 
-/// 64 hex digits of either case.
+/// 64 hex digits of either case, with or without `sha256:` in front.
 pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
+    let text = text.strip_prefix("sha256:").unwrap_or(text);
     let digits = text.as_bytes();
     let mut out = [0; 32];
     if digits.len() != 64 {
@@ -69,6 +70,8 @@ mod tests {
         }
         let hex = "00ff".repeat(16);
         assert_eq!(sha256(&hex).unwrap()[..4], [0, 255, 0, 255]);
+        assert_eq!(sha256(&format!("sha256:{hex}")), sha256(&hex));
+        assert!(sha256(&format!("sha512:{hex}")).is_err() && sha256("sha256:").is_err());
         assert!(sha256(&"g".repeat(64)).is_err());
         assert!(sha256(&"\u{e9}".repeat(32)).is_err());
     }

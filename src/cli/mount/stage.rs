@@ -66,7 +66,7 @@ impl Stage {
 /// The thread that takes signals: the first unmounts, a second one ends at once.
 pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
     thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut asked = false;
+        let (mut asked, mut stays) = (false, false);
         loop {
             let signal = match signals.next() {
                 Ok(signal) => signal,
@@ -80,6 +80,12 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 log::warn!("{signal} again: ending at once, open files get errors");
                 if let State::Mounted(unmounter) = &*stage.lock() {
                     unmounter.abandon();
+                    if stays {
+                        let point = unmounter.mountpoint().display();
+                        log::error!(
+                            "{point}: a dead mount stays behind: umount {point}, or fusermount3 -u {point}"
+                        );
+                    }
                 }
                 std::process::exit(Exit::Failed.code().into());
             }
@@ -91,7 +97,7 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 State::Mounted(unmounter) => {
                     let unmounter = unmounter.clone();
                     drop(state);
-                    leave(&unmounter, signal.as_ref());
+                    stays = !leave(&unmounter, signal.as_ref());
                 }
             }
         }
@@ -99,14 +105,24 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
     Ok(())
 }
 
-fn leave(unmounter: &Unmounter, why: &str) {
+/// Unmounts; false where that cannot be done from here.
+fn leave(unmounter: &Unmounter, why: &str) -> bool {
     log::info!("{why}: unmounting {}", unmounter.mountpoint().display());
     ready::notify("STOPPING=1");
     match unmounter.unmount() {
-        Ok(false) => {}
-        Ok(true) => log::info!(
-            "files are open: the daemon ends with the last of them, or at a second signal"
-        ),
-        Err(error) => log::error!("unmounting {}: {error}", unmounter.mountpoint().display()),
+        Ok(false) => true,
+        Ok(true) => {
+            log::info!(
+                "files are open: the daemon ends with the last of them, or at a second signal"
+            );
+            true
+        }
+        Err(error) => {
+            let point = unmounter.mountpoint().display();
+            log::error!(
+                "{point}: cannot unmount: {error}; it is served on until somebody does: umount {point}, or fusermount3 -u {point}"
+            );
+            false
+        }
     }
 }

@@ -54,6 +54,7 @@ impl Against {
             }
             Against::List(path) => {
                 let list = List::read(path, &loaded.model)?;
+                list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, &list));
                 }
@@ -78,10 +79,13 @@ impl Against {
     fn unopened(&self, model: &Path) -> Option<Result<Verdict>> {
         let located = depot::locate(model).ok()?;
         let path = located.as_ref().map_or(model, |located| &located.path);
-        if let Against::Known = self
-            && let Some(verdict) = sealed::unopened(path)
-        {
-            return Some(verdict);
+        let by_seal = match self {
+            Against::Known => sealed::unopened(path, None),
+            Against::Seal(seal) => return sealed::unopened(path, Some(seal)),
+            Against::List(_) | Against::Digest(_) => None,
+        };
+        if by_seal.is_some() {
+            return by_seal;
         }
         let (model, sources) = trust::unopened(path)?;
         let (claims, with) = match self {

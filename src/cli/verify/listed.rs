@@ -10,7 +10,7 @@ use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::seal::{self, Seal};
-use weightfs::trust::{self, Claim, CompareReport, Known, Mismatch, UNREADABLE};
+use weightfs::trust::{self, Claim, CompareReport, Known, Mismatch, Of, UNREADABLE};
 use weightfs::view::json::lossy;
 
 /// Compares a model with claims, one per file; `with` says in words whose they are.
@@ -48,7 +48,11 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
     let bad = report.bad.into_iter().map(|bad| {
         let file = &model.shards[bad.shard as usize];
         let tensor = bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned());
-        let place = if bad.len == file.len { "file" } else { "part" };
+        let place = match bad.of {
+            Of::File => "file",
+            Of::Payload => "tensors",
+            Of::Part | Of::Tensor => "part",
+        };
         Bad {
             tensor,
             place,
@@ -69,6 +73,7 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
         bytes: report.bytes,
         with: Some(format!("by {with}{}", more.unwrap_or_default())),
         files: Verdict::files_of(model),
+        lengths: model.shards.iter().map(|shard| Some(shard.len)).collect(),
     }
 }
 
@@ -96,14 +101,14 @@ fn contradict(loaded: &Loaded, bad: &Mismatch, with: &str) -> Result<()> {
     }
     let sum = if bad.found.len() == 8 { "CRC32" } else { "SHA-256" };
     let what = match bad.tensor {
-        None => String::new(),
+        None => "the whole file".to_owned(),
         Some(index) => {
-            format!("tensor {:?}: ", lossy(&loaded.model.tensors[index as usize].name))
+            format!("its tensor {:?}", lossy(&loaded.model.tensors[index as usize].name))
         }
     };
     let text = format!(
-        "{}: {what}two trusted sources disagree about its {sum}\n  {} by {with}\n  {} sealed, and found",
-        loaded.entry.display(),
+        "{}: two trusted sources disagree about the {sum} of {what}\n  {} by {with}\n  {} sealed, and found",
+        loaded.sources[bad.shard as usize].path().display(),
         bad.expected,
         bad.found,
     );

@@ -4,10 +4,11 @@ use super::super::engine::{self, Cure};
 use super::super::progress::Progress;
 use super::{Bad, Verdict};
 use anyhow::Result;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use weightfs::load::Loaded;
 use weightfs::model::Model;
-use weightfs::seal::{self, Seal, SealError, Verified, VerifyOptions};
+use weightfs::seal::{self, END, Seal, SealError, Verified, VerifyOptions};
 use weightfs::source::IoMode;
 use weightfs::trust::{self, Found};
 use weightfs::view::json::lossy;
@@ -51,9 +52,18 @@ fn by_hashing(loaded: &Loaded, found: &Found, bar: &Progress, seal: &Seal) -> Re
     }
 }
 
-/// A model that cannot be opened, by what its seal says of it.
-pub(super) fn unopened(entry: &Path) -> Option<Result<Verdict>> {
-    match seal::verify_unopened(entry, IoMode::Auto, VerifyOptions::default(), &|_| {})? {
+/// A model that cannot be opened, by what a seal says of it: the one that was `given`, or that
+/// which belongs to it.
+pub(super) fn unopened(model: &Path, given: Option<&Path>) -> Option<Result<Verdict>> {
+    let model = std::path::absolute(model).ok()?;
+    let is_directory = model.is_dir();
+    let entry = entry_of(&model, is_directory, given)?;
+    let seal = given.map(Path::to_path_buf).or_else(|| seal::find(&entry))?;
+    let named = (!is_directory).then_some(&*model);
+    let options = VerifyOptions::default();
+    let bar = Progress::new(&model, 0);
+    let tick = |done| bar.set(done);
+    match seal::verify_unopened(&seal, &entry, named, IoMode::Auto, options, &tick)? {
         Ok(verified) => {
             let model = verified.described.clone()?;
             Some(Ok(verdict(&model, verified)))
@@ -62,8 +72,30 @@ pub(super) fn unopened(entry: &Path) -> Option<Result<Verdict>> {
     }
 }
 
+/// The entry file of the sealed model that `model` is, is a file of, or is the directory of.
+fn entry_of(model: &Path, is_directory: bool, given: Option<&Path>) -> Option<PathBuf> {
+    if !is_directory && (given.is_some() || seal::find(model).is_some()) {
+        return Some(model.to_owned());
+    }
+    let dir = if is_directory { model } else { model.parent()? };
+    let mut entries = seal::sealed_in(dir);
+    if !is_directory {
+        let lists = |entry: &PathBuf| {
+            let files = seal::find(entry).and_then(|seal| seal::peek(&seal).ok());
+            let name = model.file_name().unwrap_or_default().as_bytes();
+            files.is_some_and(|files| files.iter().any(|file| *file.name == *name))
+        };
+        entries.retain(lists);
+    }
+    if entries.len() > 1 {
+        // A list of shards goes before what else lies there.
+        entries.retain(|entry| entry.extension().is_some_and(|extension| extension == "json"));
+    }
+    entries.pop().filter(|_| entries.is_empty())
+}
+
 fn verdict(opened: &Model, verified: Verified) -> Verdict {
-    let Verified { report, described } = verified;
+    let Verified { report, described, lengths } = verified;
     let model = described.as_ref().unwrap_or(opened);
     let bad = report.bad.into_iter().map(|bad| Bad {
         tensor: bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned()),
@@ -73,9 +105,10 @@ fn verdict(opened: &Model, verified: Verified) -> Verdict {
         file: lossy(&model.shards[bad.shard as usize].file).into_owned(),
         offset: bad.offset,
         length: bad.len,
+        // What is too much cannot be fetched again.
+        suspect: if bad.expected == END { vec![] } else { vec![(bad.offset, bad.len)] },
         expected: bad.expected,
         found: bad.found,
-        suspect: vec![(bad.offset, bad.len)],
     });
     Verdict {
         bad: bad.collect(),
@@ -84,5 +117,6 @@ fn verdict(opened: &Model, verified: Verified) -> Verdict {
         bytes: model.shards.iter().map(|shard| shard.len).sum(),
         with: None,
         files: Verdict::files_of(model),
+        lengths,
     }
 }

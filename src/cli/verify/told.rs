@@ -46,17 +46,33 @@ fn bad_document(bad: &Bad) -> Json {
     })
 }
 
-/// First and last byte of each range, as HTTP counts.
+/// First and last byte of each range, as HTTP counts; of a file that is too long, how long it
+/// has to be made.
 fn repair(verdict: &Verdict) -> Json {
-    let plan = verdict.repair();
-    let files = plan.iter().map(|repair| {
-        json!({
-            "file": verdict.files.get(repair.shard as usize).map(|(name, _)| name),
-            "ranges": repair.ranges.iter().map(|(from, to)| json!([from, to])).collect::<Vec<_>>(),
-            "http": repair.http(),
-        })
-    });
-    files.collect::<Vec<_>>().into()
+    let mut plan: Vec<_> = (0u32..).zip(&verdict.files).map(|(shard, _)| (shard, None)).collect();
+    for repair in verdict.repair() {
+        if let Some((_, fetched)) = plan.get_mut(repair.shard as usize) {
+            *fetched = Some(repair);
+        }
+    }
+    let mut files = Vec::new();
+    for (shard, fetched) in plan {
+        let cut = verdict.too_long().find(|(number, ..)| *number == shard as usize);
+        if fetched.is_none() && cut.is_none() {
+            continue;
+        }
+        let ranges = fetched.as_ref().map(|repair| &*repair.ranges).unwrap_or_default();
+        let mut file = json!({
+            "file": verdict.files.get(shard as usize).map(|(name, _)| name),
+            "ranges": ranges.iter().map(|(from, to)| json!([from, to])).collect::<Vec<_>>(),
+            "http": fetched.map(|repair| repair.http()),
+        });
+        if let Some((.., length)) = cut {
+            file["truncate"] = length.into();
+        }
+        files.push(file);
+    }
+    files.into()
 }
 
 pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
@@ -118,6 +134,11 @@ fn write_repair(verdict: &Verdict, out: &mut Out) -> Result<()> {
             0 => writeln!(out)?,
             unseen => writeln!(out, " and {unseen} more, which --json lists")?,
         }
+    }
+    for (_, file, length) in verdict.too_long().take(SHOWN) {
+        let file = Safe(file.as_bytes());
+        writeln!(out, "  to be cut off of {file}: what stands behind {length} bytes")?;
+        writeln!(out, "    truncate -s {length}")?;
     }
     Ok(())
 }

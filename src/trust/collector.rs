@@ -1,0 +1,424 @@
+//! What a list says about the files and tensors of one model, put together.
+
+use super::find::{file_of_list, is_named_as_sums};
+use super::line::{self, Line};
+use super::list::{List, ListError, MAX_LEN, Manner};
+use super::notes::Notes;
+use super::small;
+use super::{Claim, Kind, Range, Sum, name_of};
+use crate::model::Model;
+use crate::naming::{StemIndex, file_stem};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Longest suffix of a file in a mount (`.json`), which decides how its name is cut.
+const LONGEST_SUFFIX: usize = 5;
+/// Colons in the path of a line of gguf-hash, behind each of which the tensor may begin.
+const MAX_COLONS: usize = 16;
+
+/// A name without `./` in front.
+fn here(mut name: &[u8]) -> &[u8] {
+    while let Some(mut rest) = name.strip_prefix(b"./") {
+        while let Some(more) = rest.strip_prefix(b"/") {
+            rest = more;
+        }
+        name = rest;
+    }
+    name
+}
+
+/// Whether a name begins at a root, of this system or of a Windows drive.
+fn is_absolute(name: &[u8]) -> bool {
+    let drive = name.first().is_some_and(u8::is_ascii_alphabetic) && name[1..].starts_with(b":/");
+    name.starts_with(b"/") || drive
+}
+
+/// The lines of a text that was signed with PGP and are none of the text.
+#[derive(Default)]
+struct Armour {
+    signature: bool,
+}
+
+impl Armour {
+    fn holds(&mut self, line: &[u8]) -> bool {
+        let line = line.trim_ascii_end();
+        let within = std::mem::take(&mut self.signature);
+        match line {
+            b"-----BEGIN PGP SIGNATURE-----" => self.signature = true,
+            b"-----END PGP SIGNATURE-----" | b"-----BEGIN PGP SIGNED MESSAGE-----" => {}
+            _ if within => self.signature = true,
+            _ => return line.starts_with(b"Hash: SHA"),
+        }
+        true
+    }
+}
+
+/// Puts together what a list says about the files and tensors of a model.
+pub(super) struct Collector<'a> {
+    pub(super) path: &'a Path,
+    pub(super) model: &'a Model,
+    manner: Manner,
+    /// Where we are.
+    line: u64,
+    notes: Notes,
+    /// By name.
+    shards: HashMap<&'a [u8], usize>,
+    claims: Vec<Claim>,
+    sums: HashMap<u32, Sum>,
+    names: Option<StemIndex>,
+    stems: Option<StemIndex>,
+    strangers: (u64, Option<String>),
+    /// What two lines disagree about.
+    twice: Option<String>,
+    /// What the second of them says.
+    rival: Option<(usize, Claim)>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(path: &'a Path, model: &'a Model, manner: Manner) -> Collector<'a> {
+        let claims = model.shards.iter().map(|_| Claim::default()).collect();
+        Collector {
+            path,
+            model,
+            manner,
+            line: 0,
+            notes: Notes::default(),
+            shards: model.shards.iter().enumerate().map(|(i, shard)| (&*shard.file, i)).collect(),
+            claims,
+            sums: HashMap::new(),
+            names: None,
+            stems: None,
+            strangers: (0, None),
+            twice: None,
+            rival: None,
+        }
+    }
+
+    /// Reads lines; what kind they are, `None` where there is not one that counts.
+    pub(super) fn lines(&mut self, text: impl Read) -> io::Result<Option<Kind>> {
+        let mut counted = [(Kind::Sha256Sums, 0u64), (Kind::GgufHash, 0), (Kind::Sfv, 0)];
+        let mut armour = Armour::default();
+        small::lines(text, MAX_LEN, |number, text| {
+            self.line = number;
+            let Some(text) = text else { return self.notes.unread(number, b"a line without end") };
+            if armour.holds(text) {
+                return;
+            }
+            match line::parse(text) {
+                Line::Sha256 { name, sha256 } => {
+                    counted[0].1 += 1;
+                    self.named(&name, Sum::Sha256(sha256));
+                }
+                Line::Bare(sha256) => {
+                    counted[0].1 += 1;
+                    self.bare(sha256);
+                }
+                Line::OtherSum { name, algorithm } => {
+                    counted[0].1 += 1;
+                    self.unsupported(&name, &algorithm);
+                }
+                Line::GgufHash { subject, sum } => {
+                    counted[1].1 += 1;
+                    self.gguf_hash(subject, sum);
+                }
+                Line::OtherHash => counted[1].1 += 1,
+                Line::Crc32 { name, crc32 } => {
+                    counted[2].1 += 1;
+                    self.named(name, Sum::Crc32(crc32));
+                }
+                Line::Nothing => {}
+                Line::Unknown => self.notes.unread(number, text),
+            }
+        })?;
+        let most = counted.into_iter().rev().max_by_key(|(_, count)| *count);
+        // A text that happens to end in eight hexadecimal digits is no SFV by itself.
+        Ok(most.filter(|(_, count)| *count > 0).map(|(kind, _)| kind))
+    }
+
+    /// A name and the checksum of what has it: a file of the model, or a tensor as a mount
+    /// shows it, `tensors/NAME.bin`.
+    pub(super) fn named(&mut self, name: &[u8], sum: Sum) {
+        let unix = self.as_here(name);
+        let name = here(&unix);
+        let (dir, file) = match name.iter().rposition(|&b| b == b'/') {
+            Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
+            None => (None, name),
+        };
+        // Further down lies what is of other models.
+        let beside = self.manner == Manner::Beside;
+        if let Some(dir) = dir
+            && (dir == b"tensors" || (!beside && dir.ends_with(b"/tensors")))
+        {
+            let found = file.strip_suffix(b".bin").and_then(|stem| self.tensor_of_stem(stem));
+            return match found {
+                Some(index) => self.tensor(index, sum),
+                None => self.stranger(name),
+            };
+        }
+        let near = dir.is_none_or(|dir| self.is_own_directory(dir));
+        // A list of one file is about that file, wherever it was when the list was made.
+        let its_own = self.shard(file).is_some() && file_of_list(self.path) == Some(file);
+        if beside && !near && !its_own {
+            if self.shard(file).is_some() && is_absolute(name) {
+                self.notes.elsewhere(self.line, name);
+            }
+            return self.stranger(name);
+        }
+        let of_mount = dir.is_some_and(|dir| dir == b"source" || dir.ends_with(b"/source"));
+        match self.shard(file).or_else(|| self.shard_of_stem(file).filter(|_| of_mount)) {
+            Some(shard) => self.file(shard, sum),
+            None => self.stranger(name),
+        }
+    }
+
+    /// A name with the slashes of this system: those of Windows are part of a name here, if
+    /// there is such a file.
+    fn as_here<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        if !name.contains(&b'\\') || name.contains(&b'/') || self.shard(name).is_some() {
+            return Cow::Borrowed(name);
+        }
+        name.iter().map(|&b| if b == b'\\' { b'/' } else { b }).collect::<Vec<_>>().into()
+    }
+
+    /// Whether a list's absolute directory is the one it lies in.
+    fn is_own_directory(&self, dir: &[u8]) -> bool {
+        let dir = Path::new(OsStr::from_bytes(dir));
+        let is = |own: &Path| own == dir;
+        let Some(own) = self.path.parent().filter(|_| dir.is_absolute()) else { return false };
+        is(own) || own.canonicalize().is_ok_and(|own| is(&own))
+    }
+
+    /// A digest without a name, in a list that is named after its file.
+    fn bare(&mut self, sha256: [u8; 32]) {
+        let list = name_of(self.path);
+        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
+        let named = file_of_list(self.path).or_else(stem);
+        match (named.and_then(|name| self.shard(name)), self.model.shards.len(), self.manner) {
+            (Some(shard), ..) => self.file(shard, Sum::Sha256(sha256)),
+            (None, 1, Manner::Given) => self.file(0, Sum::Sha256(sha256)),
+            _ => {
+                self.notes.nameless(self.line);
+                self.stranger(b"a digest without a name");
+            }
+        }
+    }
+
+    /// A digest that is not computed here: worth a word where it is of a file of the model.
+    pub(super) fn unsupported(&mut self, name: &[u8], algorithm: &str) {
+        let unix = self.as_here(name);
+        let file = here(&unix).rsplit(|&b| b == b'/').next().unwrap_or_default();
+        match self.shard(file) {
+            Some(_) => self.notes.unsupported(algorithm, file),
+            None => self.stranger(name),
+        }
+    }
+
+    /// `FILE:TENSOR` or `FILE`. The file is whatever path was typed, so only its last part
+    /// counts; colons may be in that path and in a tensor's name.
+    fn gguf_hash(&mut self, subject: &[u8], sum: Sum) {
+        let colons = subject.iter().enumerate().filter(|&(_, &b)| b == b':').map(|(at, _)| at);
+        for end in colons.take(MAX_COLONS).chain([subject.len()]) {
+            let from = subject[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+            let Some(shard) = self.shard(&subject[from..end]) else {
+                continue;
+            };
+            let Some(name) = subject.get(end + 1..) else {
+                // Other sums of all tensors say no more than those of each.
+                if let Sum::Sha256(sha256) = sum {
+                    self.payload(shard, sha256);
+                }
+                return;
+            };
+            let found = self.tensor_of_name(name).filter(|&index| self.shard_of(index) == shard);
+            return match found {
+                Some(index) => self.tensor(index, sum),
+                None => self.stranger(subject),
+            };
+        }
+        self.stranger(subject);
+    }
+
+    /// The number of the file with this name.
+    pub(super) fn shard(&self, file: &[u8]) -> Option<usize> {
+        self.shards.get(file).copied()
+    }
+
+    /// As [`Collector::shard`] for a path relative to where the list lies, or to where the
+    /// user says that it belongs.
+    pub(super) fn shard_beside(&self, path: &[u8]) -> Option<usize> {
+        let path = here(path);
+        let file = path.rsplit(|&b| b == b'/').next().filter(|file| !file.is_empty())?;
+        let near = file.len() == path.len() || self.is_given();
+        self.shard(file).filter(|_| near)
+    }
+
+    /// Whether the user named the list.
+    pub(super) fn is_given(&self) -> bool {
+        self.manner == Manner::Given
+    }
+
+    /// The file that a mount shows under this name in `source/`.
+    fn shard_of_stem(&self, stem: &[u8]) -> Option<usize> {
+        self.model.shards.iter().position(|shard| *file_stem(&shard.file, 0) == *stem)
+    }
+
+    fn shard_of(&self, index: u32) -> usize {
+        self.model.tensors.get(index as usize).map_or(usize::MAX, |t| t.extent.shard as usize)
+    }
+
+    /// The tensor with this stored name.
+    pub(super) fn tensor_of_name(&mut self, name: &[u8]) -> Option<u32> {
+        let model = self.model;
+        let name_at = |i: u32| Cow::Borrowed(&*model.tensors[i as usize].name);
+        let count = u32::try_from(model.tensors.len()).unwrap_or(u32::MAX);
+        let names =
+            self.names.get_or_insert_with(|| StemIndex::build_all(count, name_at, |_| true));
+        names.find(name, name_at)
+    }
+
+    /// The tensor whose file in a mount, under its stored name, has this stem.
+    fn tensor_of_stem(&mut self, stem: &[u8]) -> Option<u32> {
+        let model = self.model;
+        let stem_at = |i: u32| file_stem(&model.tensors[i as usize].name, LONGEST_SUFFIX);
+        let count = u32::try_from(model.tensors.len()).unwrap_or(u32::MAX);
+        let stems =
+            self.stems.get_or_insert_with(|| StemIndex::build_all(count, stem_at, |_| true));
+        stems.find(stem, stem_at)
+    }
+
+    /// The checksum of a whole file.
+    pub(super) fn file(&mut self, shard: usize, sum: Sum) {
+        let claim = &mut self.claims[shard];
+        let differs = match sum {
+            Sum::Sha256(sha256) => *claim.sha256.get_or_insert(sha256) != sha256,
+            Sum::Crc32(crc32) => *claim.crc32.get_or_insert(crc32) != crc32,
+            Sum::Xxh64(_) => false,
+        };
+        if differs {
+            let rival = match sum {
+                Sum::Sha256(sha256) => Claim { sha256: Some(sha256), ..Claim::default() },
+                Sum::Crc32(_) | Sum::Xxh64(_) => Claim::default(),
+            };
+            self.disagree(shard, None, rival);
+        }
+    }
+
+    fn payload(&mut self, shard: usize, sha256: [u8; 32]) {
+        let held = *self.claims[shard].payload.get_or_insert(sha256);
+        if held != sha256 {
+            let rival = Claim { payload: Some(sha256), ..Claim::default() };
+            self.disagree(shard, None, rival);
+        }
+    }
+
+    /// Of a part of a file; one that is all of it is the file's.
+    pub(super) fn range(&mut self, shard: usize, range: Range) {
+        if (range.from, range.to) == (0, self.model.shards[shard].len) {
+            self.file(shard, Sum::Sha256(range.sha256));
+        } else {
+            self.claims[shard].ranges.push(range);
+        }
+    }
+
+    /// Puts the parts of a file in order; why not, in words. Parts that overlap are nobody's,
+    /// and would have the same bytes read any number of times.
+    fn order_ranges(&mut self, shard: usize) -> Result<(), String> {
+        let ranges = &mut self.claims[shard].ranges;
+        ranges.sort_by_key(|range| (range.from, range.to));
+        let mut rival = None;
+        ranges.dedup_by(|next, held| {
+            let same = (next.from, next.to) == (held.from, held.to);
+            if same && next.sha256 != held.sha256 {
+                rival.get_or_insert(*next);
+            }
+            same
+        });
+        let overlap = ranges.windows(2).find(|two| two[1].from < two[0].to);
+        if let Some([a, b]) = overlap {
+            let file = String::from_utf8_lossy(&self.model.shards[shard].file);
+            let (a, b) = (format!("{}:{}", a.from, a.to), format!("{}:{}", b.from, b.to));
+            return Err(format!("its parts {a} and {b} of {file:?} overlap"));
+        }
+        if let Some(range) = rival {
+            self.disagree(shard, None, Claim { ranges: vec![range], ..Claim::default() });
+        }
+        Ok(())
+    }
+
+    /// Of a tensor: the one that says most is kept.
+    pub(super) fn tensor(&mut self, index: u32, sum: Sum) {
+        let differs = match self.sums.entry(index) {
+            Entry::Vacant(free) => {
+                free.insert(sum);
+                false
+            }
+            Entry::Occupied(mut held) => {
+                let (new, old) = (sum.rank(), held.get().rank());
+                if new < old {
+                    held.insert(sum);
+                }
+                new == old && *held.get() != sum
+            }
+        };
+        if differs {
+            let rival = Claim { tensors: vec![(index, sum)], ..Claim::default() };
+            self.disagree(self.shard_of(index), Some(index), rival);
+        }
+    }
+
+    /// A name that is of nothing in this model.
+    pub(super) fn stranger(&mut self, name: &[u8]) {
+        self.strangers.0 += 1;
+        if self.strangers.1.is_none() {
+            self.strangers.1 = Some(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+
+    /// Two lines differ about a file, or about its tensor: `rival` is what the second says.
+    fn disagree(&mut self, shard: usize, tensor: Option<u32>, rival: Claim) {
+        if self.twice.is_some() {
+            return;
+        }
+        self.twice = Some(match tensor.and_then(|index| self.model.tensors.get(index as usize)) {
+            Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
+            None => String::from_utf8_lossy(&self.model.shards[shard].file).into_owned(),
+        });
+        self.rival = Some((shard, rival)).filter(|(_, rival)| !rival.is_empty());
+    }
+
+    /// The list.
+    pub(super) fn finish(mut self, kind: Kind) -> Result<List, ListError> {
+        if !self.is_given() && !is_named_as_sums(self.path) {
+            // A file of this name may be anything: it is heard where it is understood.
+            self.notes.forget_lines();
+        }
+        for shard in 0..self.claims.len() {
+            if let Err(what) = self.order_ranges(shard) {
+                return Err(ListError::Unfit { file: self.path.display().to_string(), what });
+            }
+        }
+        let fatal = self.is_given() || self.rival.is_none();
+        if let Some(subject) = self.twice.filter(|_| fatal) {
+            return Err(ListError::Twice { file: self.path.display().to_string(), subject });
+        }
+        let mut sums: Vec<_> = self.sums.into_iter().collect();
+        sums.sort_unstable_by_key(|(index, _)| *index);
+        for (index, sum) in sums {
+            let shard = self.model.tensors[index as usize].extent.shard as usize;
+            self.claims[shard].tensors.push((index, sum));
+        }
+        Ok(List {
+            path: self.path.to_owned(),
+            kind,
+            claims: self.claims,
+            strangers: self.strangers,
+            warnings: self.notes.warnings(self.path),
+            rival: self.rival,
+        })
+    }
+}
