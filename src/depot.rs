@@ -11,12 +11,14 @@ mod hugging_face;
 mod manifest;
 mod ollama;
 mod places;
+mod repository;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
 pub use error::DepotError;
 pub use ollama::is_blob;
+pub use repository::{Repository, blobs_of, repository};
 
 use error::shown;
 use places::Places;

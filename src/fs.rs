@@ -18,11 +18,10 @@ use crate::view::{self, Repr, Stock, document, json};
 pub use lanes::Lane;
 use members::Choice;
 pub use reading::Reader;
-use std::collections::HashMap;
+pub use snapshots::{Handle, Snapshots};
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 mod companions;
@@ -30,8 +29,9 @@ mod foresight;
 mod lanes;
 pub mod live;
 mod members;
-mod metrics;
+pub mod metrics;
 mod reading;
+mod snapshots;
 mod sums;
 pub mod xattr;
 
@@ -175,14 +175,9 @@ pub struct WeightFs {
     foresight: [Store; 2],
     /// Whether all tensors are shown in the order in which they are stored.
     in_order: OnceLock<bool>,
-    handles: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
-    next_handle: AtomicU64,
+    snapshots: Snapshots,
     started: live::Started,
 }
-
-/// An open file: 0 unless it is a live document's snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(pub u64);
 
 impl WeightFs {
     /// Plans the mount; refuses names that meet on one path.
@@ -214,8 +209,7 @@ impl WeightFs {
             kept: parts.store.kept(),
             foresight: [parts.store.unasked(), parts.store.unasked().kept()],
             in_order: OnceLock::new(),
-            handles: Mutex::default(),
-            next_handle: AtomicU64::new(1),
+            snapshots: Snapshots::default(),
             started: live::Started::now(),
             parts,
         })
@@ -224,6 +218,16 @@ impl WeightFs {
     /// The bytes behind it all.
     pub fn store(&self) -> &Store {
         &self.parts.store
+    }
+
+    /// `model.json`, as a document.
+    pub fn about(&self) -> serde_json::Value {
+        document::model(self.facts())
+    }
+
+    /// When the newest of the sources was modified.
+    pub fn mtime(&self) -> SystemTime {
+        self.mtime
     }
 
     fn names(&self) -> Names<'_> {
@@ -386,15 +390,7 @@ impl WeightFs {
     pub fn open(&self, ino: Ino) -> Result<Handle, FsError> {
         match self.node(ino)? {
             Node::Dir(_) => Err(FsError::IsDirectory),
-            Node::Live(live) => {
-                let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-                let snapshot = Arc::new(self.live(live));
-                self.handles
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(handle, snapshot);
-                Ok(Handle(handle))
-            }
+            Node::Live(live) => Ok(self.snapshots.open(self.live(live))),
             _ => Ok(Handle(0)),
         }
     }
@@ -414,9 +410,7 @@ impl WeightFs {
 
     /// Forgets an open file.
     pub fn release(&self, handle: Handle) {
-        if handle.0 != 0 {
-            self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
-        }
+        self.snapshots.close(handle);
     }
 
     /// The content of a file.

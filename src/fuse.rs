@@ -1,9 +1,10 @@
-//! fuser's calls turned into [`WeightFs`] questions, and its answers back.
+//! fuser's calls turned into [`Grove`] questions, and its answers back.
 //!
 //! The only room that knows fuser. Decides what the kernel may cache, and which
-//! thread a read waits in; everything else is `fs`'s.
+//! thread a read waits in; everything else is `grove`'s and `fs`'s.
 
-use crate::fs::{Attr, FsError, Handle, NAME_MAX, Reader, WeightFs, is_live};
+use crate::fs::{Attr, FsError, Handle, NAME_MAX, Reader};
+use crate::grove::{Grove, Place, Spot};
 use crate::layout::{FileKind, Ino, Node, View};
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -95,7 +96,7 @@ struct Serving {
 
 #[derive(Debug)]
 struct Adapter {
-    fs: Arc<WeightFs>,
+    fs: Arc<Grove>,
     owner: Owner,
     serving: Serving,
     lanes: Arc<lanes::Lanes>,
@@ -180,18 +181,18 @@ impl Adapter {
         none
     }
 
-    /// Gives `then` the attributes of `node`: from another thread when its size has to be found
+    /// Gives `then` the attributes of `spot`: from another thread when its size has to be found
     /// first.
     fn with_attr<R: lanes::Reply>(
         &self,
-        node: Node,
+        spot: Spot,
         reply: R,
         then: impl FnOnce(R, Result<FileAttr, FsError>) + Send + 'static,
     ) {
         let (fs, owner) = (Arc::clone(&self.fs), self.owner);
-        let lane = self.fs.lane_of_attr(node).map(|lane| lane.0);
+        let lane = self.fs.lane_of_attr(spot).map(|lane| lane.0);
         self.lanes.run(lane, reply, move |slot| {
-            let attr = guarded(|| Ok(owner.attr(&fs.attr(node)?)));
+            let attr = guarded(|| Ok(owner.attr(&fs.attr(spot)?)));
             if let Some(reply) = slot.take() {
                 then(reply, attr);
             }
@@ -230,35 +231,34 @@ refusable!(ReplyAttr, ReplyData, ReplyEntry, ReplyOpen);
 
 impl Serving {
     /// How a file is opened: past the page cache, or with its pages kept between opens.
-    fn open_flags(self, node: Node, size: u64) -> FopenFlags {
-        let direct = match node {
-            Node::Live(_) => true,
-            Node::Tensor(_, _, View::Bin | View::Npy)
-            | Node::Source(_)
-            | Node::Whole(_)
-            | Node::Gguf
-            | Node::HfWeights
-                if self.direct_maps =>
-            {
-                match self.cache {
-                    CacheMode::Auto => size >= DIRECT_FROM,
-                    CacheMode::Page => false,
-                    CacheMode::Direct => true,
-                }
-            }
+    fn open_flags(self, spot: Spot, size: u64) -> FopenFlags {
+        let direct = match spot {
+            Spot::Own(Place::Live(_)) | Spot::In(_, Node::Live(_)) => true,
+            Spot::In(
+                _,
+                Node::Tensor(_, _, View::Bin | View::Npy)
+                | Node::Source(_)
+                | Node::Whole(_)
+                | Node::Gguf
+                | Node::HfWeights,
+            ) if self.direct_maps => match self.cache {
+                CacheMode::Auto => size >= DIRECT_FROM,
+                CacheMode::Page => false,
+                CacheMode::Direct => true,
+            },
             _ => false,
         };
         let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
         how | FopenFlags::FOPEN_NOFLUSH
     }
 
-    fn open(self, fs: &WeightFs, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
-        let node = fs.node(ino)?;
+    fn open(self, fs: &Grove, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
+        let spot = fs.spot(ino)?;
         // Pages in the kernel's cache would outlive a change of the source: look before they are used.
-        fs.check_source(node)?;
+        fs.check_source(spot)?;
         let handle = fs.open(ino)?;
-        let size = if is_live(node) { 0 } else { fs.attr(node)?.size };
-        Ok((handle, self.open_flags(node, size)))
+        let size = if spot.is_live() { 0 } else { fs.attr(spot)?.size };
+        Ok((handle, self.open_flags(spot, size)))
     }
 }
 
@@ -272,8 +272,8 @@ fn ino(number: INodeNo) -> Result<Ino, FsError> {
     NonZeroU64::new(number.0).map(Ino).ok_or(FsError::NotFound)
 }
 
-fn time_to_live(node: Node) -> Duration {
-    if is_live(node) { NOT_AT_ALL } else { FOREVER }
+fn time_to_live(spot: Spot) -> Duration {
+    if spot.is_live() { NOT_AT_ALL } else { FOREVER }
 }
 
 impl Filesystem for Adapter {
@@ -313,34 +313,34 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let node = match guarded(|| self.fs.lookup(ino(parent)?, name.as_bytes())) {
-            Ok(node) => node,
+        let spot = match guarded(|| self.fs.lookup(ino(parent)?, name.as_bytes())) {
+            Ok(spot) => spot,
             Err(FsError::NotFound) => return reply.entry(&FOREVER, &self.nothing(), Generation(0)),
             Err(error) => {
                 debug!("lookup parent={parent} name={name:?} -> {error}");
                 return reply.error(errno::errno(&error));
             }
         };
-        self.with_attr(node, reply, move |reply, found| {
+        self.with_attr(spot, reply, move |reply, found| {
             answer!(
                 reply,
-                format_args!("lookup parent={parent} ino={}", node.ino().0),
+                format_args!("lookup parent={parent} ino={}", spot.ino().0),
                 found,
                 |attr| {
-                    reply.entry(&time_to_live(node), &attr, Generation(0));
+                    reply.entry(&time_to_live(spot), &attr, Generation(0));
                 }
             );
         });
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let node = match guarded(|| self.fs.node(ino(number)?)) {
-            Ok(node) => node,
+        let spot = match guarded(|| self.fs.spot(ino(number)?)) {
+            Ok(spot) => spot,
             Err(error) => return reply.error(errno::errno(&error)),
         };
-        self.with_attr(node, reply, move |reply, found| {
+        self.with_attr(spot, reply, move |reply, found| {
             answer!(reply, format_args!("getattr ino={number}"), found, |attr| {
-                reply.attr(&time_to_live(node), &attr);
+                reply.attr(&time_to_live(spot), &attr);
             });
         });
     }
@@ -364,7 +364,7 @@ impl Filesystem for Adapter {
         self.lanes.run(lane, reply, move |slot| {
             let opened = guarded(|| serving.open(&fs, ino));
             let Some(reply) = slot.take() else {
-                return opened.into_iter().for_each(|(handle, _)| fs.release(handle));
+                return opened.into_iter().for_each(|(handle, _)| fs.release(ino, handle));
             };
             answer!(reply, format_args!("open ino={number}"), opened, |(handle, flags): (
                 Handle,
@@ -421,8 +421,8 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.fs.release(opened(fh).0);
         if let Ok(ino) = ino(number) {
+            self.fs.release(ino, opened(fh).0);
             self.ahead.forget(ino);
             self.passthrough.close(ino, fh);
         }
@@ -444,13 +444,13 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let listed = guarded(|| {
-            self.fs.list(ino(number)?, offset, &mut |next, node, name| {
-                let kind = match crate::layout::Layout::kind(node) {
+            self.fs.list(ino(number)?, offset, &mut |next, spot, name| {
+                let kind = match spot.kind() {
                     FileKind::Directory => FileType::Directory,
                     FileKind::File => FileType::RegularFile,
                     FileKind::Symlink => FileType::Symlink,
                 };
-                !reply.add(INodeNo(node.ino().0.get()), next, kind, OsStr::from_bytes(name))
+                !reply.add(INodeNo(spot.ino().0.get()), next, kind, OsStr::from_bytes(name))
             })
         });
         answer!(reply, format_args!("readdir ino={number}"), listed, |()| { reply.ok() });
@@ -465,14 +465,17 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let listed = guarded(|| {
-            self.fs.list(ino(number)?, offset, &mut |next, node, name| {
+            self.fs.list(ino(number)?, offset, &mut |next, spot, name| {
                 // Where the size is not known yet, the name alone counts: valid for no time, so that
                 // whoever wants the size asks for it.
                 let known =
-                    self.fs.knows_size(node).then(|| self.fs.attr(node)).and_then(Result::ok);
+                    self.fs.knows_size(spot).then(|| self.fs.attr(spot)).and_then(Result::ok);
                 let (ttl, attr) = match known {
-                    Some(attr) => (time_to_live(node), attr),
-                    None => (NOT_AT_ALL, self.fs.attr_without_size(node)),
+                    Some(attr) => (time_to_live(spot), attr),
+                    None => match self.fs.attr_without_size(spot) {
+                        Ok(attr) => (NOT_AT_ALL, attr),
+                        Err(_) => return true,
+                    },
                 };
                 let attr = self.owner.attr(&attr);
                 !reply.add(attr.ino, next, OsStr::from_bytes(name), &ttl, &attr, Generation(0))

@@ -19,6 +19,7 @@ pub mod dtype;
 pub mod format;
 pub mod fs;
 pub mod fuse;
+pub mod grove;
 pub mod hf;
 pub mod layout;
 pub mod load;

@@ -26,9 +26,11 @@ mod part;
 mod safetensors;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use error::LoadError;
 pub use part::open_part;
+pub use walk::{Found, Walk, walk};
 
 /// An open model: what it is, and its files in the order of `model.shards`.
 #[derive(Debug)]

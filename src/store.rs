@@ -21,6 +21,7 @@ mod tofu;
 pub use crate::seal::{Checksum, Part, hex};
 pub use error::{Corrupt, ReadFailure, StoreError};
 pub use status::{BadChunk, Breaker, Status, TensorState, Trust};
+pub use tofu::clear_old_tofu;
 
 use crate::bytes::ReadAt;
 use crate::model::{Extent, Model};
@@ -192,7 +193,7 @@ impl Store {
             started: Instant::now(),
             waits: ladder::WAITS,
             observed: observe.then(|| Observed::new(chunks)),
-            grains: Grains::default(),
+            grains: Grains::new(),
             once: (options.verify == Verify::Once).then(|| Bits::new(chunks)),
             settled: Bits::new(sources.len() as u64),
             checked: Bits::new(tensors),

@@ -41,7 +41,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "source", "store", "view",
         ],
     ),
-    ("fuse", &["fs", "layout", "store"]),
+    ("grove", &["fs", "layout", "naming", "store", "view"]),
+    ("fuse", &["fs", "grove", "layout", "store"]),
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {

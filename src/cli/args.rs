@@ -88,6 +88,9 @@ pub(crate) struct MountArgs {
     /// As like= in -o, the value taken as it is
     #[arg(long, id = "like", value_name = "REF", action = ArgAction::Append)]
     like: Vec<OsString>,
+    /// Mount every model in the directory MODEL and in the directories below, each as a directory
+    #[arg(long)]
+    pub(crate) recursive: bool,
     /// Write a line to file descriptor N when the mount is ready, then close it
     #[arg(long, value_name = "N", value_parser = descriptor)]
     pub(crate) ready_fd: Option<i32>,
@@ -296,7 +299,7 @@ pub(crate) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Where the model is mounted
+    /// Where the model is mounted; of several models, the directory of one tells of that one
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoint: PathBuf,
     /// Print one JSON document (.weightfs/status.json of the mount)

@@ -15,8 +15,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weightfs::fs::WeightFs;
 use weightfs::fuse::{Surroundings, Unmounter};
+use weightfs::grove::Grove;
 use weightfs::seal;
 
 /// Newest rights that we know of; an older kernel enforces those that it has.
@@ -26,20 +26,21 @@ const KNOWN: ABI = ABI::V5;
 #[derive(Debug)]
 pub(crate) struct Confinement {
     keeper: Keeper,
-    fs: Arc<WeightFs>,
-    /// Where what was seen of an unsealed model is kept.
+    grove: Arc<Grove>,
+    /// Where what was seen of unsealed models is kept.
     writable: Option<PathBuf>,
 }
 
 impl Confinement {
     /// Prepares everything that cannot be had any more once confined.
-    pub(crate) fn prepare(fs: Arc<WeightFs>, keeper: Keeper) -> Confinement {
-        let wanted = (!fs.store().is_sealed()).then(seal::cache_home).flatten();
+    pub(crate) fn prepare(grove: Arc<Grove>, keeper: Keeper) -> Confinement {
+        let unsealed = grove.models().any(|fs| !fs.store().is_sealed());
+        let wanted = unsealed.then(seal::cache_home).flatten();
         let writable = wanted.map(|cache| cache.join("tofu")).filter(|dir| {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.inspect_err(|error| log::debug!("{}: {error}", dir.display())).is_ok()
         });
-        Confinement { keeper, fs, writable }
+        Confinement { keeper, grove, writable }
     }
 
     /// The process that takes the mount away.
@@ -60,12 +61,12 @@ impl Confinement {
             Ok(_) => given_up.push("landlock"),
             Err(error) => log::debug!("Landlock: {error}"),
         }
-        self.fs.set_confined(given_up.join(","));
+        self.grove.set_confined(&given_up.join(","));
     }
 
     fn restrict(&self) -> Result<RulesetStatus, RulesetError> {
         let mut rules = bounds()?;
-        for source in self.fs.store().sources() {
+        for source in self.grove.models().flat_map(|fs| fs.store().sources()) {
             // For a second look past the page cache, which opens the same file once more.
             rules = rules.add_rule(PathBeneath::new(source.file(), AccessFs::ReadFile))?;
         }

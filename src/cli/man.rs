@@ -22,6 +22,7 @@ pub(crate) fn run() -> Result<Exit> {
 
 const SYNOPSIS: &[&str] = &[
     "weightfs [mount] MODEL MOUNTPOINT [-o OPT[,OPT]...] [-f] [-d]",
+    "weightfs mount --recursive DIRECTORY MOUNTPOINT [-o OPT[,OPT]...]",
     "weightfs umount MOUNTPOINT [--lazy]",
     "weightfs ls|info MODEL [--json]",
     "weightfs cat MODEL TENSOR [--as FORM]",
@@ -63,6 +64,22 @@ const VALUES: &[&str] = &[
      shape the bytes are compared first; those that both seals give the same SHA-256 are not read. In JSON, result is same (every byte), equal \
      (every value), differs, shape (not compared), bytes (there are no values to compare), only_a, only_b or failed. \
      A NaN equals a NaN; rms and cosine are of the places where both are finite.",
+];
+
+const SEVERAL: &[&str] = &[
+    "mount --recursive, or -o recursive, mounts every model in a directory and in the directories below it, each as a directory that is \
+     as a mount of that model alone. A directory that stands for one model as MODEL is shown under its own path; of several models \
+     each is shown as a directory named like its file, with a split set's name without the number of its part, and so is a model at \
+     the very top. Directories below a model are shown beside its own files. A repository in a Hugging Face cache is shown as ORG/NAME: \
+     the snapshot of main, or the only one; blobs/ and refs/ are not. Names are encoded as those of tensors.",
+    "models.json at the top lists every model found: path (what was opened), directory (in the mount), format, architecture, \
+     tensor_count, nbytes, sealed, trust; or error in place of these for one that is left out: it cannot be opened, or \
+     its directory is in the place of another's. What is left out is also told on stderr. The mount fails when nothing can be opened.",
+    "Passed over are hidden names, links that lead out of the directory (but those of a snapshot to its repository's blobs), mounts of \
+     weightfs, and directories that lie deeper than 8. More than 4096 models are refused. Options hold for all models; seal=FILE, set= and \
+     like= are refused. .weightfs/status.json at the top has the sums and the worst of all models, with model in each row of bad and breakers \
+     and a list of models; .weightfs/metrics has a label model. weightfs status MOUNTPOINT/DIRECTORY tells of one model. A model that \
+     comes later is shown by the next mount.",
 ];
 
 /// Paths in the mount and what they hold.
@@ -267,6 +284,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("weightfs ls hf:google/gemma-3-270m", "The tensors of a model in the Hugging Face cache."),
     ("weightfs ollama:gemma3:270m /mnt/g", "Mount what Ollama has pulled."),
+    (
+        "weightfs mount --recursive ~/.cache/huggingface/hub /mnt/m",
+        "Mount all models of a cache, each as /mnt/m/ORG/NAME.",
+    ),
     ("weightfs verify gemma.gguf", "Check all of it now."),
     (
         "weightfs verify gemma.gguf --against SHA256SUMS",
@@ -337,12 +358,14 @@ fn render(out: &mut impl Write) -> io::Result<()> {
     paragraphs(
         out,
         &[
-            "Nothing is downloaded and, but for seals, nothing is written there. Other stores are directories: name the file.",
+            "Nothing is downloaded and, but for seals, nothing is written there. Other stores are directories: name the file, or mount all with --recursive.",
         ],
     )?;
     section(out, "TREE")?;
     list(out, TREE)?;
     paragraphs(out, &[NAMES])?;
+    section(out, "SEVERAL MODELS")?;
+    paragraphs(out, SEVERAL)?;
     section(out, "MAP FILES")?;
     paragraphs(out, MAPS)?;
     section(out, "VALUES")?;

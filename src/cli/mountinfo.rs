@@ -34,6 +34,17 @@ pub(crate) fn top_at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(all()?.into_iter().rfind(|mount| mount.point == point))
 }
 
+/// The mount of ours that `path`, absolute and without symlinks, lies in or on: the deepest.
+pub(crate) fn ours_over(path: &Path) -> io::Result<Option<Mount>> {
+    let all = all()?;
+    for above in path.ancestors() {
+        if let Some(top) = all.iter().rfind(|mount| mount.point == above) {
+            return Ok(Some(top.clone()).filter(Mount::is_weightfs));
+        }
+    }
+    Ok(None)
+}
+
 /// `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`, see proc_pid_mountinfo(5).
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|&b| b == b' ');

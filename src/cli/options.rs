@@ -76,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) fsname: Option<OsString>,
     pub(crate) log: Option<PathBuf>,
     pub(crate) log_level: Option<log::LevelFilter>,
+    /// Every model of a directory, each as a directory.
+    pub(crate) recursive: bool,
 }
 
 /// Words of mount(8) that mean nothing here; the mount is read-only whatever they say. Those in
@@ -117,6 +119,10 @@ pub(crate) enum OptionError {
     Value { name: String, value: String },
     #[error("-o {name}={value}: {expected}")]
     Bad { name: String, value: String, expected: String },
+    #[error(
+        "{0} is of one model, and --recursive mounts several\nto mount that model: without --recursive"
+    )]
+    OfOneModel(String),
 }
 
 /// Applies one `-o` argument, words separated by commas.
@@ -132,6 +138,20 @@ pub(crate) fn parse_list(options: &mut Options, list: &OsStr) -> Result<(), Opti
 }
 
 impl Options {
+    /// Refuses words that do not go together.
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        let of_one = match (&self.seal, &self.like, &*self.set) {
+            (SealChoice::File(file), ..) => Some(format!("seal={}", file.display())),
+            (_, Some(like), _) => Some(format!("like={}", like.display())),
+            (_, _, [set, ..]) => Some(format!("set={}", set.key)),
+            _ => None,
+        };
+        match of_one.filter(|_| self.recursive) {
+            Some(word) => Err(OptionError::OfOneModel(word)),
+            None => Ok(()),
+        }
+    }
+
     /// Applies one option, the value as it is.
     pub(crate) fn apply(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), OptionError> {
         let Ok(name) = std::str::from_utf8(name) else {
@@ -185,6 +205,7 @@ impl Options {
             "set" => self.set.push(word.set()?),
             // The upper end only keeps a slip of the finger from starting millions of threads.
             "threads" => self.threads = Some(word.number(1, 256)? as usize),
+            "recursive" => self.recursive = word.flag()?,
             "allow_other" => self.allow_other = word.flag()?,
             "auto_unmount" => self.auto_unmount = word.flag()?,
             // 2^32 - 1 is "no such id" to the kernel.
@@ -265,6 +286,7 @@ mod tests {
             ("cache=direct", with(|o| o.cache = CacheMode::Direct)),
             ("idle=90", with(|o| o.idle = Some(Duration::from_secs(90)))),
             ("threads=4", with(|o| o.threads = Some(4))),
+            ("recursive", with(|o| o.recursive = true)),
             ("allow_other", with(|o| o.allow_other = true)),
             ("auto_unmount", with(|o| o.auto_unmount = true)),
             ("uid=1000,gid=0", with(|o| (o.uid, o.gid) = (Some(1000), Some(0)))),
@@ -323,6 +345,7 @@ mod tests {
             ("umask=+7", "octal"),
             ("log_level=loud", "trace"),
             ("allow_other=1", "takes no value"),
+            ("recursive=yes", "takes no value"),
             ("rw=1", "takes no value"),
             ("set=a", "KEY=JSON"),
             ("set=a=text", "quotes"),
@@ -337,6 +360,20 @@ mod tests {
             assert!(text.contains(part), "{list}: {text}");
             let name = list.split('=').next().unwrap();
             assert!(text.contains(name), "{list}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_one_model_does_not_go_with_several() {
+        for word in ["seal=x.json", "like=ref", "set=a=1"] {
+            for list in [format!("{word},recursive"), format!("recursive,{word}")] {
+                let text = parse(&list).unwrap().check().unwrap_err().to_string();
+                assert!(text.starts_with(word.trim_end_matches("=1")), "{text}");
+            }
+            assert_eq!(parse(word).unwrap().check(), Ok(()), "{word}");
+        }
+        for list in ["recursive,seal=none,map=hf,dtype=f32", "recursive,seal=require"] {
+            assert_eq!(parse(list).unwrap().check(), Ok(()), "{list}");
         }
     }
 

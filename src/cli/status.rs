@@ -19,26 +19,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let point = mountpoint::resolve(&args.mountpoint)?;
     let shown = point.display();
-    let Some(mount) = mountinfo::top_at(&point)?.filter(mountinfo::Mount::is_weightfs) else {
+    let Some(mount) = mountinfo::ours_over(&point)? else {
         bail!("{shown}: no model is mounted here");
     };
+    let root = mount.point.display();
     let silent = || {
         anyhow!(
-            "{shown}: the daemon of this mount does not answer\nto clear it: weightfs umount --lazy {shown}"
+            "{shown}: the daemon of this mount does not answer\nto clear it: weightfs umount --lazy {root}"
         )
     };
     match mountpoint::answer(&point) {
         Answer::Alive => {}
         Answer::Dead => {
-            bail!("{shown}: the daemon of this mount is gone\nto clear it: weightfs umount {shown}")
+            bail!("{shown}: the daemon of this mount is gone\nto clear it: weightfs umount {root}")
         }
         Answer::Silent => return Err(silent()),
     }
     let file = point.join(".weightfs/status.json");
     let wanted = file.clone();
-    let text = patience::within(PATIENCE, move || std::fs::read(wanted))
-        .ok_or_else(silent)?
-        .with_context(|| file.display().to_string())?;
+    let text = patience::within(PATIENCE, move || std::fs::read(wanted)).ok_or_else(silent)?;
+    if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        bail!("{shown}: is in the mount {root}, but neither that nor a model in it");
+    }
+    let text = text.with_context(|| file.display().to_string())?;
     let mut out = Out::new();
     if args.json {
         out.write_all(&text)?;
@@ -63,6 +66,13 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     };
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     table.row(["state".into(), out.ink(ink, &state).into_owned()]);
+    if let Some(models) = status["models"].as_array() {
+        let left_out = match number("left_out") {
+            0 => String::new(),
+            n => format!(", {} left out (see models.json)", count(n)),
+        };
+        table.row(["models".into(), format!("{}{left_out}", count(models.len() as u64))]);
+    }
     table.row(["checks".into(), format!("verify={}, trust {}", word("verify"), word("trust"))]);
     if status["on_corruption"] == "log" {
         let text = out.ink(Ink::Bad, "DAMAGED BYTES ARE SERVED (on_corruption=log)").into_owned();
@@ -164,10 +174,14 @@ fn write_breakers(status: &Json, out: &mut Out) -> io::Result<()> {
 
 /// The tensor that a bad chunk lies in, or what else it is of.
 fn tensor_or_part(chunk: &Json) -> String {
-    match (&chunk["tensor"], &chunk["part"]) {
+    let part = match (&chunk["tensor"], &chunk["part"]) {
         (Json::String(name), _) => text::name(name.as_bytes()),
         (_, Json::String(part)) => format!("({})", Safe(part.as_bytes())),
         _ => "(no tensor)".into(),
+    };
+    match &chunk["model"] {
+        Json::String(model) => format!("{}: {part}", Safe(model.as_bytes())),
+        _ => part,
     }
 }
 
@@ -194,6 +208,7 @@ mod tests {
             (serde_json::json!({"tensor": null, "part": "padding"}), "(padding)"),
             (serde_json::json!({"tensor": null, "part": "header"}), "(header)"),
             (serde_json::json!({"tensor": null}), "(no tensor)"),
+            (serde_json::json!({"model": "a/b.gguf", "tensor": "t"}), "a/b.gguf: t"),
         ] {
             assert_eq!(tensor_or_part(&chunk), want);
         }

@@ -90,7 +90,7 @@ impl<'a> Name<'a> {
 }
 
 /// What the hub allows: no name of it is a path, or two.
-fn is_hub_name(part: &str) -> bool {
+pub(super) fn is_hub_name(part: &str) -> bool {
     let first = part.bytes().next();
     first.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
         && part.len() <= MAX_NAME
@@ -131,6 +131,25 @@ pub(super) fn find(text: &str, places: &Places) -> Result<Located, DepotError> {
     let wanted = name.revision.unwrap_or(MAIN);
     let what = format!("no revision {} in {}", shown(wanted.as_bytes()), show(&repo.path));
     Err(DepotError::Absent { spec, what, there: repo.revisions(wanted) })
+}
+
+/// The snapshot of the repository in `directory` that is meant without a revision: that of `main`,
+/// or the only one. `spec` is what the repository is called in messages.
+pub(super) fn usual_snapshot(directory: &Path, spec: &str) -> Result<Option<PathBuf>, DepotError> {
+    let repo = Repo { path: directory.to_path_buf() };
+    if let Some(snapshot) = repo.snapshot(MAIN, spec)? {
+        return Ok(Some(snapshot));
+    }
+    match &*repo.commits() {
+        [] => Ok(None),
+        [one] => repo.inside(one).map(Some),
+        several => {
+            let what = format!("no {MAIN}, and {} snapshots in {}", several.len(), show(directory));
+            let there =
+                format!("mount one of them by itself: {spec}@REV; {}", repo.revisions(MAIN));
+            Err(DepotError::Absent { spec: spec.to_owned(), what, there })
+        }
+    }
 }
 
 /// `models--ORG--NAME` in the cache. It may itself be a link, by its owner's choice; nothing in

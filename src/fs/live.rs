@@ -2,7 +2,7 @@
 
 use super::WeightFs;
 use crate::layout::Live;
-use crate::store::Part;
+use crate::store::{Part, Status};
 use crate::view::json;
 use serde_json::{Value as Json, json};
 use std::fs::File;
@@ -10,42 +10,53 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// `/proc/self/status`, open: a daemon that gave up opening files still knows its size. One for
+/// all models of the process.
+static PROCESS: OnceLock<Option<File>> = OnceLock::new();
+
 /// When the mount began, by both clocks: one for people, one that never jumps.
 #[derive(Debug)]
-pub(super) struct Started {
+pub struct Started {
     wall: SystemTime,
     monotonic: Instant,
-    /// `/proc/self/status`, open: a daemon that gave up opening files still knows its size.
-    process: Option<File>,
     /// What the daemon gave up, in words.
     confined: OnceLock<String>,
 }
 
 impl Started {
-    pub(super) fn now() -> Started {
-        Started {
-            wall: SystemTime::now(),
-            monotonic: Instant::now(),
-            process: File::open("/proc/self/status").ok(),
-            confined: OnceLock::new(),
-        }
+    /// This moment.
+    pub fn now() -> Started {
+        PROCESS.get_or_init(|| File::open("/proc/self/status").ok());
+        Started { wall: SystemTime::now(), monotonic: Instant::now(), confined: OnceLock::new() }
     }
 
-    /// When the mount began, in seconds of Unix time.
-    pub(super) fn at(&self) -> u64 {
+    /// Says once what the daemon gave up.
+    pub fn set_confined(&self, what: String) {
+        // The first one said holds.
+        let _ = self.confined.set(what);
+    }
+
+    /// What it gave up, once that was said.
+    pub fn confined(&self) -> Option<&str> {
+        self.confined.get().map(String::as_str)
+    }
+
+    /// Seconds since 1970.
+    pub fn mounted_at(&self) -> u64 {
         self.wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
     }
 
-    /// Seconds since then, by the clock that never jumps.
-    pub(super) fn uptime(&self) -> u64 {
+    /// Seconds since the mount.
+    pub fn uptime(&self) -> u64 {
         self.monotonic.elapsed().as_secs()
     }
 
     /// A line of `/proc/self/status`, in bytes: `VmRSS:` counts mapped file pages as well,
     /// `RssAnon:` is what this process holds itself.
-    pub(super) fn memory(&self, field: &str) -> u64 {
+    pub fn memory(&self, field: &str) -> u64 {
         let mut text = [0; 4096];
-        let len = self.process.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let process = PROCESS.get().and_then(Option::as_ref);
+        let len = process.and_then(|file| file.read_at(&mut text, 0).ok());
         let text = String::from_utf8_lossy(&text[..len.unwrap_or(0)]);
         let kib = text.lines().find_map(|line| line.strip_prefix(field));
         let kib = kib.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
@@ -56,8 +67,7 @@ impl Started {
 impl WeightFs {
     /// Says once what the daemon gave up, for `status.json`.
     pub fn set_confined(&self, what: String) {
-        // The first one said holds.
-        let _ = self.started.confined.set(what);
+        self.started.set_confined(what);
     }
 
     /// The text of a live document as of now.
@@ -68,41 +78,41 @@ impl WeightFs {
         }
     }
 
+    /// What is known of the bytes, and of the trouble with them.
+    pub fn known(&self) -> Known {
+        let status = self.parts.store.status();
+        let tensor = |index: Option<u32>| {
+            let name = index.map(|t| &self.parts.model.tensors[t as usize].name);
+            name.map(|name| json::lossy(name).into_owned())
+        };
+        let bad = status.bad.iter().map(|b| {
+            json!({
+                "part": part_name(b.part),
+                "tensor": tensor(b.tensor),
+                "chunk": b.chunk,
+                "source_offset": b.source_offset,
+                "expected": b.expected,
+                "found": b.found,
+            })
+        });
+        let now = SystemTime::now();
+        let breakers = status.breakers.iter().map(|b| {
+            let until = (now + b.remaining).duration_since(UNIX_EPOCH).unwrap_or_default();
+            json!({
+                "tensor": tensor(b.tensor),
+                "state": if b.half_open { "half-open" } else { "open" },
+                "until": until.as_secs(),
+            })
+        });
+        Known { bad: bad.collect(), breakers: breakers.collect(), status }
+    }
+
     /// `status.json` (contract 3.3).
     fn status(&self) -> Json {
         let store = &self.parts.store;
-        let status = store.status();
-        let bad: Vec<Json> = status
-            .bad
-            .iter()
-            .map(|b| {
-                let name = b.tensor.map(|t| &self.parts.model.tensors[t as usize].name);
-                json!({
-                    "part": part_name(b.part),
-                    "tensor": name.map(|name| json::lossy(name)),
-                    "chunk": b.chunk,
-                    "source_offset": b.source_offset,
-                    "expected": b.expected,
-                    "found": b.found,
-                })
-            })
-            .collect();
-        let now = SystemTime::now();
-        let breakers: Vec<Json> = status
-            .breakers
-            .iter()
-            .map(|b| {
-                let name = b.tensor.map(|t| &self.parts.model.tensors[t as usize].name);
-                let until = (now + b.remaining).duration_since(UNIX_EPOCH).unwrap_or_default();
-                json!({
-                    "tensor": name.map(|name| json::lossy(name)),
-                    "state": if b.half_open { "half-open" } else { "open" },
-                    "until": until.as_secs(),
-                })
-            })
-            .collect();
+        let Known { status, bad, breakers } = self.known();
         json!({
-            "mounted_at": self.started.at(),
+            "mounted_at": self.started.mounted_at(),
             "uptime_seconds": self.started.uptime(),
             "verify": self.parts.verify.name(),
             "trust": store.trust().name(),
@@ -118,13 +128,24 @@ impl WeightFs {
             "bad": bad,
             "rss_bytes": self.started.memory("VmRSS:"),
             "log": self.parts.log,
-            "confined": self.started.confined.get(),
+            "confined": self.started.confined(),
             "sealed": store.is_sealed(),
             "on_corruption": status.on_corruption.name(),
             "rss_anon_bytes": self.started.memory("RssAnon:"),
             "notes": status.notes,
         })
     }
+}
+
+/// What a model's store knows, with names in the place of numbers.
+#[derive(Debug)]
+pub struct Known {
+    /// As it is.
+    pub status: Status,
+    /// `bad` of `status.json`.
+    pub bad: Vec<Json>,
+    /// `breakers` of `status.json`.
+    pub breakers: Vec<Json>,
 }
 
 /// What a damaged chunk lies in.

@@ -5,6 +5,7 @@
 //! same name and labels, whatever the tensors are called.
 
 use super::WeightFs;
+use super::live::Started;
 use crate::naming::file_stem;
 use crate::store::{BadChunk, Part, Status, TensorState};
 use crate::view::document::LONGEST_SUFFIX;
@@ -74,91 +75,129 @@ fn by_tensor<'a>(
     counts
 }
 
+/// A model whose numbers are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<'a> {
+    /// What it is called among several: the label `model`.
+    pub model: Option<&'a str>,
+    /// The model.
+    pub fs: &'a WeightFs,
+}
+
+/// One of them, with what its store knows.
+struct Known<'a> {
+    model: Option<&'a str>,
+    fs: &'a WeightFs,
+    status: Status,
+}
+
+impl Known<'_> {
+    /// A sample of the family that was begun last, of this model.
+    fn sample(&self, text: &mut Text, name: &str, labels: &[(&str, &str)], value: u64) {
+        let model = self.model.map(|model| ("model", model));
+        let labels: Vec<_> = model.into_iter().chain(labels.iter().copied()).collect();
+        text.sample(name, &labels, value);
+    }
+}
+
+/// The text as of now, of a mount of these models. `more` are gauges of the mount.
+pub fn metrics(started: &Started, models: &[Sampled<'_>], more: &[(&str, &str, u64)]) -> String {
+    let known = models.iter().map(|&Sampled { model, fs }| {
+        let status = fs.store().status();
+        Known { model, fs, status }
+    });
+    let models: Vec<Known<'_>> = known.collect();
+    let mut text = Text::default();
+    text.family("info", Kind::Gauge, "The mount: always 1.");
+    for one in &models {
+        let info = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("verify", one.status.verify.name()),
+            ("trust", one.status.trust.name()),
+            ("sealed", if one.fs.store().is_sealed() { "true" } else { "false" }),
+            ("on_corruption", one.status.on_corruption.name()),
+        ];
+        one.sample(&mut text, "info", &info, 1);
+    }
+    let help = "1 for the state that the mount is in, 0 for the others.";
+    text.family("state", Kind::Gauge, help);
+    for one in &models {
+        for state in TensorState::ALL {
+            let is = u64::from(state == one.status.state);
+            one.sample(&mut text, "state", &[("state", state.name())], is);
+        }
+    }
+    for &(name, help, value) in more {
+        text.single(name, Kind::Gauge, help, value);
+    }
+    of_process(&mut text, started);
+    for (name, kind, help, number) in COUNTS {
+        text.family(name, kind, help);
+        models.iter().for_each(|one| one.sample(&mut text, name, &[], number(&one.status)));
+    }
+    text.family(
+        "tensor_bad_chunks",
+        Kind::Gauge,
+        "Damaged chunks by tensor, header or padding, of the first thousand.",
+    );
+    for one in &models {
+        let tensors = &one.fs.parts.model.tensors;
+        for ((part, tensor), count) in by_tensor(&one.status.bad, |i| &tensors[i as usize].name) {
+            let labels = [("part", part), ("tensor", &*tensor)];
+            one.sample(&mut text, "tensor_bad_chunks", &labels, count);
+        }
+    }
+    text.0
+}
+
 impl WeightFs {
     /// The text as of now.
     pub(super) fn metrics(&self) -> String {
-        let store = &self.parts.store;
-        let status = store.status();
-        let mut text = Text::default();
-        text.family("info", Kind::Gauge, "The mount: always 1.");
-        let sealed = if store.is_sealed() { "true" } else { "false" };
-        let info = [
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("verify", self.parts.verify.name()),
-            ("trust", status.trust.name()),
-            ("sealed", sealed),
-            ("on_corruption", status.on_corruption.name()),
-        ];
-        text.sample("info", &info, 1);
-        text.family(
-            "state",
-            Kind::Gauge,
-            "1 for the state that the mount is in, 0 for the others.",
-        );
-        for state in TensorState::ALL {
-            let is = u64::from(state == status.state);
-            text.sample("state", &[("state", state.name())], is);
-        }
-        self.counts(&mut text, &status);
-        text.family(
-            "tensor_bad_chunks",
-            Kind::Gauge,
-            "Damaged chunks by tensor, header or padding, of the first thousand.",
-        );
-        let tensors = &self.parts.model.tensors;
-        for ((part, tensor), count) in by_tensor(&status.bad, |i| &tensors[i as usize].name) {
-            let labels = [("part", part), ("tensor", &tensor)];
-            text.sample("tensor_bad_chunks", &labels, count);
-        }
-        text.0
+        metrics(&self.started, &[Sampled { model: None, fs: self }], &[])
     }
+}
 
-    /// The families of one number each.
-    fn counts(&self, text: &mut Text, status: &Status) {
-        use Kind::{Counter, Gauge};
-        let started = &self.started;
-        for (name, kind, help, value) in [
-            ("start_time_seconds", Gauge, "When the mount began, as Unix time.", started.at()),
-            ("uptime_seconds", Gauge, "Seconds since the mount.", started.uptime()),
-            ("reads_total", Counter, "Reads served or failed.", status.reads),
-            ("bytes_served_total", Counter, "Bytes served.", status.bytes_served),
-            (
-                "chunks_checked_total",
-                Counter,
-                "Chunks whose checksum was computed.",
-                status.chunks_checked,
-            ),
-            ("mismatches_total", Counter, "Chunks that did not match.", status.mismatches),
-            ("retries_total", Counter, "Second looks at a chunk.", status.retries),
-            ("healed_total", Counter, "Chunks that a second look found good.", status.healed),
-            ("bad_chunks", Gauge, "Chunks known to be damaged.", status.bad_chunks),
-            (
-                "breakers_open",
-                Gauge,
-                "Tensors whose breaker is not closed.",
-                status.breakers.len() as u64,
-            ),
-            (
-                "sources_changed",
-                Gauge,
-                "Source files that were truncated or modified in place.",
-                status.source_changed,
-            ),
-            (
-                "resident_bytes",
-                Gauge,
-                "Resident memory of the daemon, mapped pages of the model included.",
-                started.memory("VmRSS:"),
-            ),
-            (
-                "resident_anonymous_bytes",
-                Gauge,
-                "Resident memory of the daemon that is its own.",
-                started.memory("RssAnon:"),
-            ),
-        ] {
-            text.single(name, kind, help, value);
-        }
+/// A family of one number for each model.
+type Count = (&'static str, Kind, &'static str, fn(&Status) -> u64);
+
+const COUNTS: [Count; 9] = [
+    ("reads_total", Kind::Counter, "Reads served or failed.", |s| s.reads),
+    ("bytes_served_total", Kind::Counter, "Bytes served.", |s| s.bytes_served),
+    ("chunks_checked_total", Kind::Counter, "Chunks whose checksum was computed.", |s| {
+        s.chunks_checked
+    }),
+    ("mismatches_total", Kind::Counter, "Chunks that did not match.", |s| s.mismatches),
+    ("retries_total", Kind::Counter, "Second looks at a chunk.", |s| s.retries),
+    ("healed_total", Kind::Counter, "Chunks that a second look found good.", |s| s.healed),
+    ("bad_chunks", Kind::Gauge, "Chunks known to be damaged.", |s| s.bad_chunks),
+    ("breakers_open", Kind::Gauge, "Tensors whose breaker is not closed.", |s| {
+        s.breakers.len() as u64
+    }),
+    (
+        "sources_changed",
+        Kind::Gauge,
+        "Source files that were truncated or modified in place.",
+        |s| s.source_changed,
+    ),
+];
+
+/// The families of one number for the whole process.
+fn of_process(text: &mut Text, started: &Started) {
+    for (name, help, value) in [
+        ("start_time_seconds", "When the mount began, as Unix time.", started.mounted_at()),
+        ("uptime_seconds", "Seconds since the mount.", started.uptime()),
+        (
+            "resident_bytes",
+            "Resident memory of the daemon, mapped pages of the model included.",
+            started.memory("VmRSS:"),
+        ),
+        (
+            "resident_anonymous_bytes",
+            "Resident memory of the daemon that is its own.",
+            started.memory("RssAnon:"),
+        ),
+    ] {
+        text.single(name, Kind::Gauge, help, value);
     }
 }
 

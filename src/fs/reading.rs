@@ -3,7 +3,6 @@
 use super::{FsError, Handle, WeightFs};
 use crate::layout::{Ino, Node};
 use crate::store::Store;
-use std::sync::{Arc, PoisonError};
 
 /// Who gets the bytes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +37,7 @@ impl WeightFs {
     ) -> Result<usize, FsError> {
         let node = self.node(ino)?;
         if let Node::Live(live) = node {
-            let snapshot = {
-                let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-                handles.get(&handle.0).cloned()
-            };
-            let snapshot = snapshot.unwrap_or_else(|| Arc::new(self.live(live)));
-            let rest =
-                usize::try_from(offset).ok().and_then(|o| snapshot.get(o..)).unwrap_or_default();
-            let n = rest.len().min(out.len());
-            out[..n].copy_from_slice(&rest[..n]);
-            return Ok(n);
+            return Ok(self.snapshots.read(handle, || self.live(live), offset, out));
         }
         Ok(self.content(node)?.read(self.store_for(node, reader, false), offset, out)?)
     }

@@ -8,7 +8,7 @@
 //! mount is to go, [`Lanes::leave`] answers for it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// An idle thread ends after this long.
 const LINGER: Duration = Duration::from_secs(10);
+/// So many may be idle in all lanes together; who else has nothing to do ends at once.
+const IDLE: usize = 32;
 /// Once the mount is to go, nobody is left waiting for longer than this.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// How often that is looked at.
@@ -50,6 +52,7 @@ impl<R> Slot<R> {
 pub(super) struct Lanes {
     lanes: Box<[Arc<Lane>]>,
     width: usize,
+    idle: Arc<AtomicUsize>,
     waiting: Arc<Waiting>,
     leaving: AtomicBool,
 }
@@ -128,6 +131,7 @@ impl Lanes {
         Lanes {
             lanes: (0..count).map(|_| Arc::default()).collect(),
             width: width.max(1),
+            idle: Arc::default(),
             waiting: Arc::default(),
             leaving: AtomicBool::new(false),
         }
@@ -159,6 +163,7 @@ impl Lanes {
                 job(slot);
             }),
             self.width,
+            &self.idle,
         );
     }
 
@@ -199,15 +204,16 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(self: &Arc<Lane>, job: Job, width: usize) {
+    fn run(self: &Arc<Lane>, job: Job, width: usize, all_idle: &Arc<AtomicUsize>) {
         let mut state = self.lock();
         state.queue.push_back(job);
         if state.idle >= state.queue.len() || state.threads >= width {
             self.work.notify_one();
             return;
         }
-        let worker = Arc::clone(self);
-        match std::thread::Builder::new().name("lane".into()).spawn(move || worker.serve()) {
+        let (worker, all_idle) = (Arc::clone(self), Arc::clone(all_idle));
+        let serve = move || worker.serve(&all_idle);
+        match std::thread::Builder::new().name("lane".into()).spawn(serve) {
             Ok(_) => state.threads += 1,
             Err(_) if state.threads > 0 => self.work.notify_one(),
             Err(_) => {
@@ -218,7 +224,7 @@ impl Lane {
         }
     }
 
-    fn serve(&self) {
+    fn serve(&self, all_idle: &AtomicUsize) {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
@@ -228,11 +234,17 @@ impl Lane {
                 state = self.lock();
                 continue;
             }
+            if all_idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
+                all_idle.fetch_sub(1, Ordering::Relaxed);
+                state.threads -= 1;
+                return;
+            }
             state.idle += 1;
             let (woken, timeout) =
                 self.work.wait_timeout(state, LINGER).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
+            all_idle.fetch_sub(1, Ordering::Relaxed);
             if timeout.timed_out() && state.queue.is_empty() {
                 state.threads -= 1;
                 return;
@@ -294,6 +306,20 @@ mod tests {
         assert_eq!(heard.recv(), Ok("answered"));
         while !lanes.waiting.lock().all.is_empty() {
             std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn threads_of_many_lanes_do_not_all_stay() {
+        let lanes = Lanes::new(4 * IDLE, 2);
+        let (told, heard) = mpsc::channel();
+        for _ in 0..2 {
+            (0..4 * IDLE).for_each(|lane| lanes.run(Some(lane), Told(told.clone()), answer));
+            (0..4 * IDLE).for_each(|_| assert_eq!(heard.recv(), Ok("answered")));
+            let threads = || lanes.lanes.iter().map(|lane| lane.lock().threads).sum::<usize>();
+            while threads() > IDLE {
+                std::thread::yield_now();
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::room::Room;
 use super::{Adapter, ahead, errno, guarded, lanes};
-use crate::fs::{FsError, Handle, Reader, WeightFs};
+use crate::fs::{FsError, Handle, Reader};
+use crate::grove::Grove;
 use crate::layout::Ino;
 use fuser::{LockOwner, ReplyData};
 use log::debug;
@@ -39,7 +40,7 @@ impl Question {
     }
 
     /// Answers if that can be done at once; gives the question back if not.
-    fn answer_at_once(self, fs: &WeightFs) -> Option<Question> {
+    fn answer_at_once(self, fs: &Grove) -> Option<Question> {
         let Asked { ino, offset, size, reader, .. } = self.asked;
         ANSWER.with_borrow_mut(|answer| {
             answer.resize(size as usize);
@@ -104,7 +105,7 @@ impl Adapter {
 }
 
 /// Reads and answers; runs in whatever thread may wait for the source.
-pub(super) fn answer_read(fs: &WeightFs, asked: Asked, slot: lanes::Slot<ReplyData>) {
+pub(super) fn answer_read(fs: &Grove, asked: Asked, slot: lanes::Slot<ReplyData>) {
     let Asked { ino, handle, offset, size, lock_owner, reader } = asked;
     ANSWER.with_borrow_mut(|answer| {
         answer.resize(size as usize);

@@ -1,7 +1,7 @@
 //! Mounting, waiting and unmounting.
 
 use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes};
-use crate::fs::WeightFs;
+use crate::grove::Grove;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use log::{debug, info};
 use nix::errno::Errno;
@@ -88,7 +88,7 @@ pub struct Unmounter {
 
 /// Mounts `fs` on `mountpoint`; when this returns, the mount answers.
 pub fn mount(
-    fs: Arc<WeightFs>,
+    fs: Arc<Grove>,
     mountpoint: &Path,
     options: &MountOptions,
     around: Arc<dyn Surroundings>,

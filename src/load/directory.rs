@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// More entries than this are not looked through: then the model has to be named itself.
-const MOST_ENTRIES: usize = 20_000;
+pub(super) const MOST_ENTRIES: usize = 20_000;
 
 /// What a directory leads to.
 #[derive(Debug)]
@@ -27,12 +27,7 @@ pub(super) struct Found {
 /// Finds the one model in `directory`.
 pub(super) fn find(directory: &Path) -> Result<Found, LoadError> {
     let listing = Listing::read(directory)?;
-    let candidates = match listing {
-        Listing { ref indexes, .. } if !indexes.is_empty() => indexes.clone(),
-        Listing { usual: true, .. } => vec![USUAL.to_vec()],
-        Listing { ref models, .. } => one_of_each_set(models),
-    };
-    match &*candidates {
+    match &*listing.candidates() {
         [] => Err(LoadError::NoModel { directory: directory.into(), instead: listing.instead }),
         [one] => {
             let entry = directory.join(OsStr::from_bytes(one));
@@ -62,11 +57,13 @@ const USUAL: &[u8] = b"model.safetensors";
 /// The files of a directory by what they are. Hidden files are passed over: they are the
 /// temporary files of copies under way.
 #[derive(Default)]
-struct Listing {
+pub(super) struct Listing {
     indexes: Vec<Vec<u8>>,
     /// Whether there is a [`USUAL`] one, whatever is in it.
     usual: bool,
     models: Vec<Vec<u8>>,
+    /// Files that are called like models and are none.
+    unfit: Vec<Vec<u8>>,
     /// What else might have been meant, in words.
     instead: Vec<String>,
 }
@@ -93,7 +90,23 @@ impl Listing {
         Ok(listing)
     }
 
-    fn add(&mut self, name: &[u8], path: &Path) {
+    /// The entry files of the models that a directory of these files holds.
+    pub(super) fn candidates(&self) -> Vec<Vec<u8>> {
+        match self {
+            Listing { indexes, .. } if !indexes.is_empty() => indexes.clone(),
+            Listing { usual: true, .. } => vec![USUAL.to_vec()],
+            Listing { models, .. } => one_of_each_set(models),
+        }
+    }
+
+    /// Files that are called like models and are none, where a file with a name of its own
+    /// counts as a model.
+    pub(super) fn unfit(&self) -> &[Vec<u8>] {
+        if self.usual || !self.indexes.is_empty() { &[] } else { &self.unfit }
+    }
+
+    /// Takes note of the file `name`, which is at `path`.
+    pub(super) fn add(&mut self, name: &[u8], path: &Path) {
         if is_index(name) {
             self.indexes.push(name.into());
             return;
@@ -110,6 +123,9 @@ impl Listing {
             Err(LoadError::NotAFile { .. }) => return,
             Err(_) => "a link to nothing or not readable",
         };
+        if name.ends_with(b".gguf") || name.ends_with(b".safetensors") {
+            self.unfit.push(name.into());
+        }
         if sounds_like_model(name) {
             self.instead.push(format!("{} is {instead}", shown_name(name)));
         }

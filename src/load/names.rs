@@ -44,6 +44,11 @@ impl<'a> Part<'a> {
         [self.prefix, middle.as_bytes(), self.suffix].concat()
     }
 
+    /// The name of the whole set: without what tells its parts apart.
+    pub(super) fn set(&self) -> Vec<u8> {
+        [self.prefix, self.suffix].concat()
+    }
+
     /// Whether this is how shards of a checkpoint are named: five digits or more, numbers
     /// that make sense.
     pub(super) fn is_shard(&self) -> bool {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 mod shards;
 mod split;
+mod walk;
 
 use shards::{INDEX, ONE, sharded_in};
 use split::split_in;

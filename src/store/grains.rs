@@ -5,11 +5,13 @@
 //! is held to these. A grain that does not keep its sum is no verdict: the chunk is summed as a
 //! whole again, and that is.
 //!
-//! Memory is fixed: a table in which what comes later takes the place of what was there.
+//! Memory is fixed, for all stores of a process together: tables in which what comes later takes
+//! the place of what was there.
 
 use crate::bytes::crc::{self, Shift};
 use crc32fast::Hasher;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Bytes of a grain: a page, what small reads are made of.
 pub(super) const GRAIN: u64 = 4 << 10;
@@ -108,16 +110,27 @@ fn join(sum: u32, sums: &Sums, len: usize) -> u32 {
     }
 }
 
-/// The sums of the spans that were read in part of late.
+/// The tables of all stores.
+static SHARED: LazyLock<Arc<Tables>> = LazyLock::new(Arc::default);
+/// The number of the next store.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The sums of the spans of one store that were read in part of late.
 #[derive(Debug)]
 pub(super) struct Grains {
-    tables: [Mutex<Vec<Slot>>; TABLES as usize],
+    tables: Arc<Tables>,
+    /// The store's number.
+    of: u32,
 }
+
+#[derive(Debug)]
+struct Tables([Mutex<Vec<Slot>>; TABLES as usize]);
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// Of nothing yet: [`NONE`].
     key: u64,
+    of: u32,
     sums: Sums,
 }
 
@@ -128,37 +141,52 @@ fn key(chunk: u64, span: u64) -> u64 {
     chunk * SPANS + span
 }
 
-impl Default for Grains {
-    fn default() -> Grains {
-        Grains { tables: [const { Mutex::new(Vec::new()) }; TABLES as usize] }
+impl Default for Tables {
+    fn default() -> Tables {
+        Tables([const { Mutex::new(Vec::new()) }; TABLES as usize])
     }
 }
 
 impl Grains {
+    /// Those of one more store.
+    pub(super) fn new() -> Grains {
+        // Tests count what is summed, beside each other.
+        let tables = if cfg!(test) { Arc::default() } else { Arc::clone(&SHARED) };
+        Grains::in_tables(tables)
+    }
+
+    fn in_tables(tables: Arc<Tables>) -> Grains {
+        Grains { tables, of: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
     /// The sums of a span of a chunk, if they are known.
     pub(super) fn get(&self, chunk: u64, span: u64) -> Option<Sums> {
-        let (table, slot) = place(chunk, span);
-        let table = self.tables[table].lock().unwrap_or_else(PoisonError::into_inner);
+        let (table, slot) = self.place(chunk, span);
+        let table = self.tables.0[table].lock().unwrap_or_else(PoisonError::into_inner);
         let slot = table.get(slot)?;
-        (slot.key == key(chunk, span)).then_some(slot.sums)
+        ((slot.of, slot.key) == (self.of, key(chunk, span))).then_some(slot.sums)
     }
 
     /// Keeps the sums of a span of a chunk that was good.
     pub(super) fn put(&self, chunk: u64, span: u64, sums: Sums) {
-        let (table, slot) = place(chunk, span);
-        let mut table = self.tables[table].lock().unwrap_or_else(PoisonError::into_inner);
+        let (table, slot) = self.place(chunk, span);
+        let mut table = self.tables.0[table].lock().unwrap_or_else(PoisonError::into_inner);
         if table.is_empty() {
-            *table = vec![Slot { key: NONE, sums: [0; GRAINS] }; SLOTS as usize];
+            *table = vec![Slot { key: NONE, of: 0, sums: [0; GRAINS] }; SLOTS as usize];
         }
-        table[slot] = Slot { key: key(chunk, span), sums };
+        table[slot] = Slot { key: key(chunk, span), of: self.of, sums };
     }
-}
 
-/// Neighbours have places of their own, whatever the size of a chunk.
-fn place(chunk: u64, span: u64) -> (usize, usize) {
-    let number = chunk.wrapping_mul(if span == 0 { 1 } else { SPANS + 1 }).wrapping_add(span);
-    // Both below constants that are usizes.
-    ((number % TABLES) as usize, (number / TABLES % SLOTS) as usize)
+    /// Neighbours have places of their own, whatever the size of a chunk; the same chunks of
+    /// different stores lie apart.
+    fn place(&self, chunk: u64, span: u64) -> (usize, usize) {
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let first = u64::from(self.of).wrapping_mul(GOLDEN) >> u32::BITS;
+        let number = chunk.wrapping_mul(if span == 0 { 1 } else { SPANS + 1 });
+        let number = number.wrapping_add(span).wrapping_add(first);
+        // Both below constants that are usizes.
+        ((number % TABLES) as usize, (number / TABLES % SLOTS) as usize)
+    }
 }
 
 #[cfg(test)]
@@ -168,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_was_put_is_there_until_its_place_is_taken() {
-        let grains = Grains::default();
+        let grains = Grains::in_tables(Arc::default());
         assert_eq!(grains.get(3, 0), None);
         grains.put(3, 0, [7; GRAINS]);
         assert_eq!(grains.get(3, 0), Some([7; GRAINS]));
@@ -199,17 +227,33 @@ mod tests {
 
     #[test]
     fn neighbours_do_not_push_each_other_out() {
-        let grains = Grains::default();
+        let grains = Grains::in_tables(Arc::default());
         for chunk in 0..TABLES * SLOTS {
             grains.put(chunk, 0, [chunk as u32; GRAINS]);
         }
         for chunk in 0..TABLES * SLOTS {
             assert_eq!(grains.get(chunk, 0), Some([chunk as u32; GRAINS]));
         }
-        let grains = Grains::default();
+        let grains = Grains::in_tables(Arc::default());
         for span in 0..SPANS {
             grains.put(5, span, [span as u32; GRAINS]);
         }
         assert!((0..SPANS).all(|span| grains.get(5, span) == Some([span as u32; GRAINS])));
+    }
+
+    #[test]
+    fn stores_that_share_tables_never_see_each_others_sums() {
+        let tables = Arc::default();
+        let stores: Vec<Grains> =
+            (0..100).map(|_| Grains::in_tables(Arc::clone(&tables))).collect();
+        for (i, grains) in stores.iter().enumerate() {
+            (0..8).for_each(|chunk| grains.put(chunk, 0, [i as u32; GRAINS]));
+        }
+        let kept = stores.iter().enumerate().flat_map(|(i, grains)| {
+            (0..8).filter_map(move |chunk| grains.get(chunk, 0)).map(move |sums| (i, sums))
+        });
+        let kept: Vec<_> = kept.collect();
+        assert!(kept.iter().all(|&(i, sums)| sums == [i as u32; GRAINS]));
+        assert!(kept.len() > 700, "they push each other out: {}", kept.len());
     }
 }

@@ -21,6 +21,12 @@ pub enum Trust {
 }
 
 impl Trust {
+    /// What is to be said of bytes of both.
+    pub const fn weaker(self, other: Trust) -> Trust {
+        // In the order in which they are written down above.
+        if other as u8 > self as u8 { other } else { self }
+    }
+
     /// The word in JSON and xattrs.
     pub const fn name(self) -> &'static str {
         match self {

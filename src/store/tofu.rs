@@ -60,7 +60,6 @@ impl Store {
         }
         let headers = self.headers_sha256().map_err(io::Error::other)?;
         crate::seal::make_dir(dir)?;
-        remove_old(dir);
         let draft = Draft::new(&self.tofu_path(dir))?;
         let mut out = Summed { out: BufWriter::new(draft.file()), crc: Hasher::new() };
         out.write_all(MAGIC)?;
@@ -182,9 +181,9 @@ impl Store {
     }
 }
 
-/// Removes what has not been used for long: files of ours, and drafts of them that killed
-/// processes left. Whatever else is there is left alone.
-fn remove_old(dir: &Path) {
+/// Removes what has not been used for long from the directory of [`Store::save_tofu`]: files of
+/// ours, and drafts of them that killed processes left. Whatever else is there is left alone.
+pub fn clear_old_tofu(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;
     };

@@ -80,6 +80,10 @@ pub(crate) fn parse(mut argv: Vec<OsString>) -> Result<Parsed, End> {
             .map_err(|error| End::Wrong(Failure::usage(error.to_string())))?;
         }
     }
+    if let Command::Mount(args) = &cli.command {
+        options.recursive |= args.recursive;
+        options.check().map_err(|error| End::Wrong(Failure::usage(error.to_string())))?;
+    }
     Ok(Parsed { command: cli.command, options, word })
 }
 
@@ -375,6 +379,8 @@ mod tests {
             &["verify", "m", "--expect-sha256", "abc"],
             &["verify", "m", "--against", "f", "--expect-sha256", &"0".repeat(64)],
             &["completions", "tcsh"],
+            &["m", "d", "--recursive", "--set", "a=1"],
+            &["--recursive", "m", "d", "-o", "seal=x.json"],
         ] {
             let text = wrong(words);
             assert!(text.lines().count() <= 4, "{words:?}: {text}");

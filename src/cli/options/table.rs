@@ -23,6 +23,7 @@ pub(crate) const TABLE: &[Line] = &[
     Line { form: "idle=SECONDS", default: "never", help: "unmount after so long without an open file" },
     Line { form: "set=KEY=JSON, set=KEY=@FILE", default: "none", help: "override a metadata key in metadata*, the source stays as it is; @FILE: a string, verbatim; may be repeated" },
     Line { form: "threads=N", default: "cores, 2 to 8", help: "reads at work at once" },
+    Line { form: "recursive", default: "off", help: "MODEL is a directory: every model in it and in the directories below is mounted as a directory of its own" },
     Line { form: "allow_other", default: "off", help: "let other users read the mount; for ordinary users /etc/fuse.conf must say user_allow_other" },
     Line { form: "uid=N, gid=N, umask=OCTAL", default: "the process's, 0", help: "owner of the files, and the permissions taken from 0444 and 0555" },
     Line { form: "auto_unmount", default: "off", help: "unmount even if the daemon is killed; works without allow_other" },
