@@ -45,6 +45,9 @@ pub(super) struct Wanted<'a> {
     pub(super) out: &'a mut [u8],
     /// Reads of the source that it has cost so far.
     pub(super) cost: usize,
+    /// Whether the last look left all of the chunk, as it came, in `out` or, where that holds a
+    /// part, in [`SCRATCH`].
+    pub(super) at_hand: bool,
 }
 
 impl Wanted<'_> {
@@ -63,11 +66,6 @@ impl Wanted<'_> {
             self.out[(first - from) as usize..(last - from) as usize]
                 .copy_from_slice(&bytes[(first - at) as usize..(last - at) as usize]);
         }
-    }
-
-    /// Whether the whole chunk is read into [`SCRATCH`] for it: one journey instead of three.
-    fn is_rounded_up(&self, source: &Source) -> bool {
-        source.io() == IoMode::Pread && !self.is_whole() && self.len <= AT_ONCE
     }
 }
 
@@ -165,6 +163,7 @@ impl Store {
                 start: piece.offset + begin,
                 out: &mut out[good..good + (stop - begin) as usize],
                 cost,
+                at_hand: false,
             };
             let last = end.div_ceil(chunk_bytes);
             self.read_chunk(source, piece, &mut sums, last, way, wanted)
@@ -377,15 +376,17 @@ pub(super) fn take(
     wanted: &mut Wanted<'_>,
     grains: Option<&mut Vec<grains::Sums>>,
 ) -> Result<u32, SourceError> {
-    let at_hand =
-        source.io() == IoMode::Pread && (wanted.is_whole() || wanted.is_rounded_up(source));
+    let at_hand = std::mem::take(&mut wanted.at_hand);
     let mut crc = match (way, grains) {
         (Way::Recomputed, _) => Sum::Plain(PlainCrc::new()),
         (_, Some(grains)) => Sum::Joined(Summing::new(grains)),
         (_, None) => Sum::Fast(Hasher::new()),
     };
     match way {
-        Way::There => crc.update(wanted.out),
+        Way::There => {
+            crc.update(wanted.out);
+            wanted.at_hand = true;
+        }
         Way::Recomputed if at_hand && wanted.is_whole() => crc.update(wanted.out),
         // Nothing else was read by this thread since.
         Way::Recomputed if at_hand => {
@@ -426,6 +427,7 @@ fn copy(
         }
         Way::Usual | Way::There | Way::Recomputed => source.read_at(offset, out),
     };
+    // The mapping may be lost meanwhile: what is said of this look is said of its own way.
     let far = source.io() == IoMode::Pread;
     if wanted.is_whole() {
         let mut at = wanted.start;
@@ -434,6 +436,7 @@ fn copy(
             crc.update(out);
             at += out.len() as u64;
         }
+        wanted.at_hand = far;
         return Ok(());
     }
     SCRATCH.with_borrow_mut(|scratch| {
@@ -448,6 +451,7 @@ fn copy(
             wanted.copy_from(done, bytes);
             done += bytes.len() as u64;
         }
+        wanted.at_hand = far && step == wanted.len;
         Ok(())
     })
 }
