@@ -166,7 +166,7 @@ impl Walker {
             let below = place.below(&name);
             if below.depth > DEEPEST {
                 self.notes.deep.push(self.name_of(&below.path));
-            } else if below.path.join(".weightfs").is_dir() {
+            } else if is_mount_of_ours(&below.path, &place.path) {
                 self.notes.mounts.push(self.name_of(&below.path));
             } else {
                 self.look_into(below, above)?;
@@ -311,6 +311,13 @@ impl Walker {
 
 fn at(directory: &Path, name: &[u8]) -> PathBuf {
     directory.join(OsStr::from_bytes(name))
+}
+
+/// Whether a mount of weightfs lies at `path`, below `parent`: it has our directory, and lies on a
+/// file system of its own. Somebody may just call a directory so.
+fn is_mount_of_ours(path: &Path, parent: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|about| about.dev()).ok();
+    path.join(".weightfs/status.json").is_file() && device(path) != device(parent)
 }
 
 fn is_seal(name: &[u8]) -> bool {

@@ -81,6 +81,20 @@ def refused(mount):
 
 
 # --- trees ---------------------------------------------------------------------------------
+def test_a_mount_of_ours_is_passed_over_and_a_directory_called_so_is_not(weightfs, recursive, mount, tmp_path):
+    root = lay(tmp_path / "models", **{"a/m.gguf": gguf(1), "b/m.gguf": gguf(2)})
+    (root / "b/.weightfs").mkdir()
+    (root / "b/.weightfs/status.json").write_text("{}")
+    (root / "mnt").mkdir()
+    weightfs.run("mount", root / "a/m.gguf", root / "mnt")
+    try:
+        mounted = recursive(root)
+        assert found(mounted) == ["a", "b"]
+        assert any("mnt" in warning for warning in json.loads((mounted / "models.json").read_text())["warnings"])
+    finally:
+        weightfs.run("umount", root / "mnt", "--lazy")
+
+
 def test_one_model_is_its_directory_and_several_are_files(recursive, tmp_path):  # LM Studio
     root = lay(
         tmp_path / "models",
