@@ -320,6 +320,11 @@ pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction>
                     return about(of.to_owned(), "SHA-256", [hex(&x), hex(&y)]);
                 }
             }
+            if let (Some(x), Some(y)) = (a.claim.crc32, b.claim.crc32)
+                && x != y
+            {
+                return about(WHOLE.to_owned(), "CRC32", [crc_hex(x), crc_hex(y)]);
+            }
             let mut parts = b.claim.ranges.iter().peekable();
             for x in &a.claim.ranges {
                 let place = (x.from, x.to);

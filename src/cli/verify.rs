@@ -127,6 +127,9 @@ struct Verdict {
     with: Option<String>,
     /// Files of the model, by number: name and length, as they should be.
     files: Vec<(String, u64)>,
+    /// Whether nothing tells how long the files should be: what is bad of one is then to be
+    /// fetched as a whole, whatever its length.
+    endless: bool,
     /// How long each is; `None` where it is not there.
     lengths: Vec<Option<u64>>,
 }
@@ -185,6 +188,13 @@ impl Verdict {
         } else {
             format!("{}, {of} looked at", plural(n as usize, "bad range"))
         }
+    }
+
+    /// Files of which something is bad.
+    fn bad_files(&self) -> impl Iterator<Item = &str> {
+        let all = (0u32..).zip(&self.files);
+        let bad = all.filter(|(shard, _)| self.bad.iter().any(|bad| bad.shard == *shard));
+        bad.map(|(_, (name, _))| &**name)
     }
 
     /// What is to be fetched again.

@@ -6,7 +6,7 @@ use super::list::{List, ListError, MAX_LEN, Manner};
 use super::notes::Notes;
 use super::small;
 use super::{Claim, Kind, Range, Sum, name_of};
-use crate::model::Model;
+use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -122,6 +122,11 @@ impl<'a> Collector<'a> {
                     counted[0].1 += 1;
                     self.unsupported(&name, &algorithm);
                 }
+                // gguf-hash reads nothing but GGUF: of another file it is the digest.
+                Line::GgufHash { subject, sum: Sum::Sha256(sha256) } if !self.is_gguf() => {
+                    counted[0].1 += 1;
+                    self.named(subject, Sum::Sha256(sha256));
+                }
                 Line::GgufHash { subject, sum } => {
                     counted[1].1 += 1;
                     self.gguf_hash(subject, sum);
@@ -157,7 +162,7 @@ impl<'a> Collector<'a> {
             let found = file.strip_suffix(b".bin").and_then(|stem| self.tensor_of_stem(stem));
             return match found {
                 Some(index) => self.tensor(index, sum),
-                None => self.stranger(name),
+                None => self.no_tensor(name),
             };
         }
         let near = dir.is_none_or(|dir| self.is_own_directory(dir));
@@ -218,6 +223,13 @@ impl<'a> Collector<'a> {
         }
     }
 
+    /// Whether the files are of the one format that gguf-hash knows. One that could not be
+    /// opened is told by its name.
+    fn is_gguf(&self) -> bool {
+        let named = |ending: &[u8]| self.model.shards.iter().any(|s| s.file.ends_with(ending));
+        self.model.format == Format::Gguf && !named(b".safetensors")
+    }
+
     /// `FILE:TENSOR` or `FILE`. The file is whatever path was typed, so only its last part
     /// counts; colons may be in that path and in a tensor's name.
     fn gguf_hash(&mut self, subject: &[u8], sum: Sum) {
@@ -237,7 +249,7 @@ impl<'a> Collector<'a> {
             let found = self.tensor_of_name(name).filter(|&index| self.shard_of(index) == shard);
             return match found {
                 Some(index) => self.tensor(index, sum),
-                None => self.stranger(subject),
+                None => self.no_tensor(subject),
             };
         }
         self.stranger(subject);
@@ -302,7 +314,9 @@ impl<'a> Collector<'a> {
         if differs {
             let rival = match sum {
                 Sum::Sha256(sha256) => Claim { sha256: Some(sha256), ..Claim::default() },
-                Sum::Crc32(_) | Sum::Xxh64(_) => Claim::default(),
+                Sum::Crc32(crc32) => Claim { crc32: Some(crc32), ..Claim::default() },
+                // Of a file nobody writes one that is compared.
+                Sum::Xxh64(_) => Claim::default(),
             };
             self.disagree(shard, None, rival);
         }
@@ -369,6 +383,15 @@ impl<'a> Collector<'a> {
             let rival = Claim { tensors: vec![(index, sum)], ..Claim::default() };
             self.disagree(self.shard_of(index), Some(index), rival);
         }
+    }
+
+    /// A line for a tensor that this model does not have.
+    pub(super) fn no_tensor(&mut self, name: &[u8]) {
+        // One that could not be opened shows none of its tensors.
+        if !self.model.tensors.is_empty() {
+            self.notes.no_tensor(self.line, name);
+        }
+        self.stranger(name);
     }
 
     /// A name that is of nothing in this model.

@@ -39,6 +39,7 @@ pub(super) struct Notes {
     unread: Met,
     elsewhere: Met,
     nameless: Met,
+    no_tensor: Met,
     /// By algorithm.
     unsupported: Vec<(String, Met)>,
 }
@@ -57,6 +58,11 @@ impl Notes {
     /// A digest of nobody knows what.
     pub(super) fn nameless(&mut self, line: u64) {
         self.nameless.add(line, b"");
+    }
+
+    /// A line for a tensor that the model does not have.
+    pub(super) fn no_tensor(&mut self, line: u64, name: &[u8]) {
+        self.no_tensor.add(line, name);
     }
 
     /// A digest of a file of the model that is not computed here.
@@ -80,7 +86,7 @@ impl Notes {
     pub(super) fn warnings(self, list: &Path) -> Vec<String> {
         let list = list.display();
         let mut warnings = Vec::new();
-        let Notes { unread, elsewhere, nameless, unsupported } = self;
+        let Notes { unread, elsewhere, nameless, no_tensor, unsupported } = self;
         if unread.count > 0 {
             let (line, text, more) = (unread.line, &unread.first, unread.more("line"));
             warnings.push(format!("{list}: line {line} is not understood: {text}{more}"));
@@ -95,6 +101,16 @@ impl Notes {
             let (line, more) = (nameless.line, nameless.more("line"));
             warnings.push(format!(
                 "{list}: line {line} is a digest without a name, and is not used{more}"
+            ));
+        }
+        if no_tensor.count > 0 {
+            let (name, more) = (&no_tensor.first, no_tensor.more("line"));
+            let at = match no_tensor.line {
+                0 => String::new(),
+                line => format!("line {line} is about "),
+            };
+            warnings.push(format!(
+                "{list}: {at}{name}, a tensor that the model does not have, and is not used{more}"
             ));
         }
         for (algorithm, met) in unsupported {

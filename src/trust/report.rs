@@ -121,7 +121,7 @@ impl Entry {
     fn tensor(&self, claims: &mut Collector<'_>) -> Result<(), String> {
         let name = self.name()?;
         let Some(index) = claims.tensor_of_name(&name) else {
-            claims.stranger(&name);
+            claims.no_tensor(&name);
             return Ok(());
         };
         if let Some(sha256) = self.sha256()? {

@@ -102,7 +102,17 @@ impl Against {
             Against::Seal(_) => return None,
             Against::List(list) => {
                 let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
-                (List::read(list, &model).ok()?.claims, name)
+                match List::read(list, &model) {
+                    Ok(list) => {
+                        list.warnings.iter().for_each(|warning| super::exit::say(warning));
+                        (list.claims, name)
+                    }
+                    // Why the file cannot be opened is said as well, by who asked.
+                    Err(error) => {
+                        super::exit::say(&error.to_string());
+                        return None;
+                    }
+                }
             }
             Against::Digest(sha256) => {
                 let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
@@ -114,7 +124,10 @@ impl Against {
         let tick = |done| bar.set(done);
         let report = trust::compare(&claims, &model, &sources, &tick).ok()?;
         // When the bytes are right, why they cannot be opened is what is to be said.
-        (!report.bad.is_empty()).then(|| Ok(listed::verdict(&model, report, &with)))
+        (!report.bad.is_empty()).then(|| {
+            let verdict = listed::verdict(&model, report, &with);
+            Ok(Verdict { endless: true, ..verdict })
+        })
     }
 }
 

@@ -6,9 +6,10 @@ use super::super::text::{Safe, plural};
 use super::sealed::at_fault;
 use super::{Bad, Scope, Verdict};
 use anyhow::Result;
+use std::collections::HashSet;
 use std::path::Path;
 use weightfs::load::Loaded;
-use weightfs::model::Model;
+use weightfs::model::{Model, Tensor};
 use weightfs::seal::{self, Seal};
 use weightfs::trust::{self, Claim, CompareReport, Known, Mismatch, Of, UNREADABLE};
 use weightfs::view::json::lossy;
@@ -29,13 +30,25 @@ pub(super) fn by_claims(
     let uncovered = report.uncovered.iter().find(|&&shard| scope.has(shard as usize));
     if let Some(&shard) = uncovered.filter(|_| report.bad.is_empty()) {
         let file = &model.shards[shard as usize].file;
-        let text = format!("{}: {with} has no line for {}", typed.display(), Safe(file));
+        let nor = match unnamed(&claims[shard as usize], model, shard) {
+            Some(tensor) => format!(", nor for its tensor {:?}", lossy(&tensor.name)),
+            None => String::new(),
+        };
+        let text = format!("{}: {with} has no line for {}{nor}", typed.display(), Safe(file));
         return Err(Failure::with(Exit::Unsealed, text));
     }
     if let Some(mismatch) = report.bad.first() {
         contradict(loaded, mismatch, with)?;
     }
     Ok(verdict(model, report, with))
+}
+
+/// The first tensor of a file that is not spoken of, where others are.
+fn unnamed<'a>(claim: &Claim, model: &'a Model, shard: u32) -> Option<&'a Tensor> {
+    let named: HashSet<u32> = claim.tensors.iter().map(|(index, _)| *index).collect();
+    let of_file = (0u32..).zip(&model.tensors).filter(|(_, t)| t.extent.shard == shard);
+    let mut unnamed = of_file.filter(|(index, _)| !named.contains(index));
+    unnamed.next().map(|(_, tensor)| tensor).filter(|_| !named.is_empty())
 }
 
 pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdict {
@@ -75,6 +88,7 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
         bytes: report.bytes,
         with: Some(format!("by {with}{}", more.unwrap_or_default())),
         files: Verdict::files_of(model),
+        endless: false,
         lengths: model.shards.iter().map(|shard| Some(shard.len)).collect(),
     }
 }

@@ -119,6 +119,7 @@ fn verdict(opened: &Model, verified: Verified) -> Verdict {
         bytes: model.shards.iter().map(|shard| shard.len).sum(),
         with: None,
         files: Verdict::files_of(model),
+        endless: false,
         lengths,
     }
 }

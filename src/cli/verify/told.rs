@@ -13,6 +13,9 @@ use std::path::Path;
 /// Damaged ranges that the table shows; `--json` has them all.
 const SHOWN: usize = 20;
 
+/// All of a file, as HTTP says it.
+const ALL: &str = "bytes=0-";
+
 pub(super) fn document(model: &Path, verdict: &Result<Verdict>) -> Json {
     let (result, bad) = match verdict {
         Ok(verdict) if verdict.bad.is_empty() => ("good", Vec::new()),
@@ -46,9 +49,14 @@ fn bad_document(bad: &Bad) -> Json {
     })
 }
 
-/// First and last byte of each range, as HTTP counts; of a file that is too long, how long it
+/// First and last byte of each range, as HTTP counts, the last `null` where nobody knows how long
+/// the file should be; of a file that is too long, how long it
 /// has to be made.
 fn repair(verdict: &Verdict) -> Json {
+    if verdict.endless {
+        let file = |name: &str| json!({ "file": name, "ranges": [[0, null]], "http": ALL });
+        return verdict.bad_files().map(file).collect();
+    }
     let mut plan: Vec<_> = (0u32..).zip(&verdict.files).map(|(shard, _)| (shard, None)).collect();
     for repair in verdict.repair() {
         if let Some((_, fetched)) = plan.get_mut(repair.shard as usize) {
@@ -121,6 +129,13 @@ pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()
 }
 
 fn write_repair(verdict: &Verdict, out: &mut Out) -> Result<()> {
+    if verdict.endless {
+        for file in verdict.bad_files() {
+            writeln!(out, "  to fetch again of {}: all of it", Safe(file.as_bytes()))?;
+            writeln!(out, "    {ALL}")?;
+        }
+        return Ok(());
+    }
     for repair in verdict.repair().iter().take(SHOWN) {
         let Some((file, length)) = verdict.files.get(repair.shard as usize) else {
             continue;
