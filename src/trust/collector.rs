@@ -8,18 +8,23 @@ use super::small;
 use super::{Claim, Kind, Range, Sum, name_of};
 use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
+use crate::source::Source;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Longest suffix of a file in a mount (`.json`), which decides how its name is cut.
 const LONGEST_SUFFIX: usize = 5;
 /// Colons in the path of a line of gguf-hash, behind each of which the tensor may begin.
 const MAX_COLONS: usize = 16;
+
+/// Digests of one file that are kept until it is known which are meant: enough to see that they
+/// differ.
+const MAX_LOOSE: usize = 4;
 
 /// A name without `./` in front.
 fn here(mut name: &[u8]) -> &[u8] {
@@ -32,25 +37,35 @@ fn here(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// Whether a name begins at a root, of this system or of a Windows drive.
-fn is_absolute(name: &[u8]) -> bool {
-    let drive = name.first().is_some_and(u8::is_ascii_alphabetic) && name[1..].starts_with(b":/");
-    name.starts_with(b"/") || drive
+/// Where a line of a list leads that the user named.
+enum Place {
+    /// To the file of the model.
+    There,
+    /// To another one.
+    Elsewhere,
+    /// Nobody knows: the list may lie anywhere.
+    Unknown,
 }
 
 /// The lines of a text that was signed with PGP and are none of the text.
 #[derive(Default)]
 struct Armour {
     signature: bool,
+    /// Where a signature begins that did not end yet, and holds lines.
+    swallowed: Option<u64>,
 }
 
 impl Armour {
-    fn holds(&mut self, line: &[u8]) -> bool {
+    fn holds(&mut self, number: u64, line: &[u8]) -> bool {
         let line = line.trim_ascii_end();
         let within = std::mem::take(&mut self.signature);
         match line {
-            b"-----BEGIN PGP SIGNATURE-----" => self.signature = true,
-            b"-----END PGP SIGNATURE-----" | b"-----BEGIN PGP SIGNED MESSAGE-----" => {}
+            b"-----BEGIN PGP SIGNATURE-----" => {
+                self.signature = true;
+                self.swallowed.get_or_insert(number);
+            }
+            b"-----END PGP SIGNATURE-----" => self.swallowed = None,
+            b"-----BEGIN PGP SIGNED MESSAGE-----" => {}
             _ if within => self.signature = true,
             _ => return line.starts_with(b"Hash: SHA"),
         }
@@ -75,6 +90,14 @@ pub(super) struct Collector<'a> {
     strangers: (u64, Option<String>),
     /// What two lines disagree about.
     twice: Option<String>,
+    /// Names of the files in small letters.
+    folded: HashSet<Vec<u8>>,
+    /// Where the files are, by number, with links resolved; empty where that is not known.
+    paths: Vec<PathBuf>,
+    /// Of a list that the user named: files to which a line leads, and what other lines say
+    /// about a file of that name.
+    there: HashSet<usize>,
+    loose: BTreeMap<usize, Vec<Sum>>,
     /// What the second of them says.
     rival: Option<(usize, Claim)>,
 }
@@ -95,8 +118,25 @@ impl<'a> Collector<'a> {
             stems: None,
             strangers: (0, None),
             twice: None,
+            folded: model.shards.iter().map(|shard| shard.file.to_ascii_lowercase()).collect(),
+            paths: Vec::new(),
+            there: HashSet::new(),
+            loose: BTreeMap::new(),
             rival: None,
         }
+    }
+
+    /// Says where the files of the model are.
+    pub(super) fn at(mut self, sources: &[Source]) -> Collector<'a> {
+        let path = |source: &Source| source.path().canonicalize();
+        // All or none: they are found by number.
+        self.paths = sources.iter().map(path).collect::<Result<_, _>>().unwrap_or_default();
+        self
+    }
+
+    /// A document that is none of those that are known, in a place where lists are.
+    pub(super) fn not_understood(&mut self, begin: &[u8]) {
+        self.notes.unread(1, begin);
     }
 
     /// Reads lines; what kind they are, `None` where there is not one that counts.
@@ -106,7 +146,7 @@ impl<'a> Collector<'a> {
         small::lines(text, MAX_LEN, |number, text| {
             self.line = number;
             let Some(text) = text else { return self.notes.unread(number, b"a line without end") };
-            if armour.holds(text) {
+            if armour.holds(number, text) {
                 return;
             }
             match line::parse(text) {
@@ -140,6 +180,9 @@ impl<'a> Collector<'a> {
                 Line::Unknown => self.notes.unread(number, text),
             }
         })?;
+        if let Some(begun) = armour.swallowed {
+            self.notes.endless(begun);
+        }
         let most = counted.into_iter().rev().max_by_key(|(_, count)| *count);
         // A text that happens to end in eight hexadecimal digits is no SFV by itself.
         Ok(most.filter(|(_, count)| *count > 0).map(|(kind, _)| kind))
@@ -149,7 +192,14 @@ impl<'a> Collector<'a> {
     /// shows it, `tensors/NAME.bin`.
     pub(super) fn named(&mut self, name: &[u8], sum: Sum) {
         let unix = self.as_here(name);
-        let name = here(&unix);
+        let name = self.trimmed(here(&unix));
+        // What was summed as it came in has no name.
+        if let Sum::Sha256(sha256) = sum
+            && [&b"-"[..], b"stdin"].contains(&name)
+            && self.shard(name).is_none()
+        {
+            return self.bare(sha256);
+        }
         let (dir, file) = match name.iter().rposition(|&b| b == b'/') {
             Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
             None => (None, name),
@@ -165,20 +215,75 @@ impl<'a> Collector<'a> {
                 None => self.no_tensor(name),
             };
         }
-        let near = dir.is_none_or(|dir| self.is_own_directory(dir));
+        let near = dir.is_none_or(|dir| self.is_own_directory(dir, file));
         // A list of one file is about that file, wherever it was when the list was made.
         let its_own = self.shard(file).is_some() && file_of_list(self.path) == Some(file);
         if beside && !near && !its_own {
-            if self.shard(file).is_some() && is_absolute(name) {
-                self.notes.elsewhere(self.line, name);
-            }
+            self.passed_over(name, file);
             return self.stranger(name);
         }
         let of_mount = dir.is_some_and(|dir| dir == b"source" || dir.ends_with(b"/source"));
         match self.shard(file).or_else(|| self.shard_of_stem(file).filter(|_| of_mount)) {
-            Some(shard) => self.file(shard, sum),
-            None => self.stranger(name),
+            Some(shard) if beside || of_mount => self.file(shard, sum),
+            Some(shard) => match self.place(shard, name) {
+                Place::There => {
+                    self.there.insert(shard);
+                    self.file(shard, sum);
+                }
+                Place::Elsewhere => self.stranger(name),
+                Place::Unknown => {
+                    let sums = self.loose.entry(shard).or_default();
+                    if sums.len() < MAX_LOOSE && !sums.contains(&sum) {
+                        sums.push(sum);
+                    }
+                }
+            },
+            None => {
+                self.passed_over(name, file);
+                self.stranger(name);
+            }
         }
+    }
+
+    /// A name without blanks around it, which some editors and tools leave, unless it is that of
+    /// a file.
+    fn trimmed<'n>(&self, name: &'n [u8]) -> &'n [u8] {
+        let file = name.rsplit(|&b| b == b'/').next().unwrap_or_default();
+        if self.shard(file).is_some() { name } else { name.trim_ascii() }
+    }
+
+    /// A line that is not used: worth a word where it may be meant for a file of the model.
+    fn passed_over(&mut self, name: &[u8], file: &[u8]) {
+        let alike = self.folded.contains(&file.to_ascii_lowercase());
+        let of_one = file_of_list(self.path).is_some_and(|file| self.shard(file).is_some());
+        if alike && file.len() < name.len() {
+            self.notes.elsewhere(self.line, name);
+        } else if alike || of_one && is_named_as_sums(self.path) {
+            self.notes.other_file(self.line, name);
+        }
+    }
+
+    /// Where the name of a line leads, seen from the list that the user named: the lists of a
+    /// repository have a file of the same name in each directory.
+    fn place(&self, shard: usize, name: &[u8]) -> Place {
+        let list = std::path::absolute(self.path).unwrap_or_default();
+        let own = list.parent().and_then(|own| own.canonicalize().ok());
+        let (Some(file), Some(own)) = (self.paths.get(shard), own.as_deref()) else {
+            return Place::Unknown;
+        };
+        let name = Path::new(OsStr::from_bytes(name));
+        let leads = |from: &Path| from.join(name).canonicalize().is_ok_and(|path| path == *file);
+        if leads(own) || own.parent().is_some_and(leads) {
+            return Place::There;
+        }
+        let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        let is_below = name.components().count() > 1 && name.components().all(below);
+        // A list that lies above the model knows its directories; so does one beside a file of
+        // that name.
+        let knows = file.parent().is_some_and(|dir| {
+            dir.starts_with(own) && (dir != own || own.join(name).symlink_metadata().is_ok())
+        });
+        if is_below && knows { Place::Elsewhere } else { Place::Unknown }
     }
 
     /// A name with the slashes of this system: those of Windows are part of a name here, if
@@ -190,11 +295,16 @@ impl<'a> Collector<'a> {
         name.iter().map(|&b| if b == b'\\' { b'/' } else { b }).collect::<Vec<_>>().into()
     }
 
-    /// Whether a list's absolute directory is the one it lies in.
-    fn is_own_directory(&self, dir: &[u8]) -> bool {
+    /// Whether a list's directory is the one it lies in, by its whole path or as seen from the
+    /// directory above.
+    fn is_own_directory(&self, dir: &[u8], file: &[u8]) -> bool {
         let dir = Path::new(OsStr::from_bytes(dir));
-        let is = |own: &Path| own == dir;
-        let Some(own) = self.path.parent().filter(|_| dir.is_absolute()) else { return false };
+        let Some(own) = self.path.parent() else { return false };
+        let further = || own.join(dir).join(OsStr::from_bytes(file)).symlink_metadata().is_ok();
+        let is = |own: &Path| match dir.is_absolute() {
+            true => own == dir,
+            false => own.file_name() == Some(dir.as_os_str()) && !further(),
+        };
         is(own) || own.canonicalize().is_ok_and(|own| is(&own))
     }
 
@@ -416,6 +526,11 @@ impl<'a> Collector<'a> {
 
     /// The list.
     pub(super) fn finish(mut self, kind: Kind) -> Result<List, ListError> {
+        for (shard, sums) in std::mem::take(&mut self.loose) {
+            if !self.there.contains(&shard) {
+                sums.into_iter().for_each(|sum| self.file(shard, sum));
+            }
+        }
         if !self.is_given() && !is_named_as_sums(self.path) {
             // A file of this name may be anything: it is heard where it is understood.
             self.notes.forget_lines();

@@ -5,6 +5,7 @@ use super::find::is_named_as_sums;
 use super::small::{self, SmallError};
 use super::{Anchor, Claim, Kind, bundle, report};
 use crate::model::Model;
+use crate::source::Source;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -84,8 +85,14 @@ pub struct List {
 impl List {
     /// Reads a list that the user named.
     pub fn read(path: &Path, model: &Model) -> Result<List, ListError> {
+        List::read_for(path, model, &[])
+    }
+
+    /// As [`List::read`]; `sources`, the files of the model, tell which line of a repository's
+    /// list is meant where several end in the same name.
+    pub fn read_for(path: &Path, model: &Model, sources: &[Source]) -> Result<List, ListError> {
         let file = small::open(path, MAX_LEN).map_err(|e| ListError::new(path, e))?;
-        match read(path, file, model, Manner::Given)? {
+        match read(path, file, Collector::new(path, model, Manner::Given).at(sources))? {
             Some(list) => Ok(list),
             None => Err(ListError::Unfit {
                 file: path.display().to_string(),
@@ -103,7 +110,7 @@ impl List {
             Err(SmallError::Absent) => return Ok(None),
             file => file.map_err(|e| ListError::new(path, e))?,
         };
-        let list = read(path, file, model, Manner::Beside)?;
+        let list = read(path, file, Collector::new(path, model, Manner::Beside))?;
         let counts = |list: &List| {
             !list.warnings.is_empty() || list.claims.iter().any(|claim| !claim.is_empty())
         };
@@ -144,12 +151,12 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 fn read(
     path: &Path,
     mut file: std::fs::File,
-    model: &Model,
-    manner: Manner,
+    mut claims: Collector<'_>,
 ) -> Result<Option<List>, ListError> {
     let failed = |source| ListError::Io { file: path.display().to_string(), source };
     let unfit = |what| ListError::Unfit { file: path.display().to_string(), what };
-    let most_json = if manner == Manner::Beside { MAX_JSON_BESIDE } else { MAX_JSON };
+    let beside = !claims.is_given();
+    let most_json = if beside { MAX_JSON_BESIDE } else { MAX_JSON };
     let mut begin = Vec::new();
     file.by_ref().take(SNIFF as u64).read_to_end(&mut begin).map_err(failed)?;
     file.rewind().map_err(failed)?;
@@ -166,7 +173,6 @@ fn read(
         len = narrow.len() as u64;
         text = Box::new(io::Cursor::new(narrow));
     }
-    let mut claims = Collector::new(path, model, manner);
     let marked = begin.starts_with(MARK);
     let begin = begin.strip_prefix(MARK).unwrap_or(&begin).trim_ascii_start();
     if marked {
@@ -184,6 +190,10 @@ fn read(
             true => Kind::Provenance,
             false => match bundle::read(&text, &mut claims).map_err(unfit)? {
                 true => Kind::ModelSigning,
+                false if beside && is_named_as_sums(path) => {
+                    claims.not_understood(begin);
+                    Kind::Sha256Sums
+                }
                 false => return Ok(None),
             },
         }
@@ -194,7 +204,7 @@ fn read(
         match claims.lines(text).map_err(failed)? {
             Some(kind) => kind,
             // By its name it is a list, and what it says is not.
-            None if manner == Manner::Beside && is_named_as_sums(path) => Kind::Sha256Sums,
+            None if beside && is_named_as_sums(path) => Kind::Sha256Sums,
             None => return Ok(None),
         }
     };

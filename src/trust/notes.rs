@@ -38,6 +38,9 @@ impl Met {
 pub(super) struct Notes {
     unread: Met,
     elsewhere: Met,
+    other_file: Met,
+    /// Line on which a signature begins that does not end.
+    endless: Option<u64>,
     nameless: Met,
     no_tensor: Met,
     /// By algorithm.
@@ -53,6 +56,16 @@ impl Notes {
     /// A file of the model's name, but in another place.
     pub(super) fn elsewhere(&mut self, line: u64, name: &[u8]) {
         self.elsewhere.add(line, name);
+    }
+
+    /// A name that is not that of a file of the model, and may be meant for it.
+    pub(super) fn other_file(&mut self, line: u64, name: &[u8]) {
+        self.other_file.add(line, name);
+    }
+
+    /// A PGP signature that begins and does not end.
+    pub(super) fn endless(&mut self, line: u64) {
+        self.endless = Some(line);
     }
 
     /// A digest of nobody knows what.
@@ -80,13 +93,15 @@ impl Notes {
     /// Of a file that need not be a list of lines at all.
     pub(super) fn forget_lines(&mut self) {
         self.unread = Met::default();
+        self.endless = None;
     }
 
     /// All of it, in words.
     pub(super) fn warnings(self, list: &Path) -> Vec<String> {
         let list = list.display();
         let mut warnings = Vec::new();
-        let Notes { unread, elsewhere, nameless, no_tensor, unsupported } = self;
+        let Notes { unread, elsewhere, other_file, endless, nameless, no_tensor, unsupported } =
+            self;
         if unread.count > 0 {
             let (line, text, more) = (unread.line, &unread.first, unread.more("line"));
             warnings.push(format!("{list}: line {line} is not understood: {text}{more}"));
@@ -95,6 +110,17 @@ impl Notes {
             let (line, name, more) = (elsewhere.line, &elsewhere.first, elsewhere.more("line"));
             warnings.push(format!(
                 "{list}: line {line} is about another directory, {name}, and is not used{more}"
+            ));
+        }
+        if other_file.count > 0 {
+            let (line, name, more) = (other_file.line, &other_file.first, other_file.more("line"));
+            warnings.push(format!(
+                "{list}: line {line} is about another file, {name}, and is not used{more}"
+            ));
+        }
+        if let Some(line) = endless {
+            warnings.push(format!(
+                "{list}: line {line} begins a PGP signature without end: nothing behind it is used"
             ));
         }
         if nameless.count > 0 {

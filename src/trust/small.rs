@@ -92,7 +92,8 @@ pub(super) fn read(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Gives `each` the number of each line, from 1, and the line without its end, in order; `None`
-/// for longer ones than anybody writes.
+/// for longer ones than anybody writes. A line ends as on any system, or with the NUL of
+/// `sha256sum -z`.
 pub(super) fn lines(
     text: impl Read,
     limit: u64,
@@ -100,21 +101,40 @@ pub(super) fn lines(
 ) -> io::Result<()> {
     let mut from = BufReader::with_capacity(64 << 10, text.take(limit));
     let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        if from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+    let mut number = 1;
+    // What ended the line before, and whether this one is too long.
+    let (mut last, mut long) = (b'\n', false);
+    loop {
+        let room = from.fill_buf()?;
+        if room.is_empty() {
             break;
         }
-        if line.last() == Some(&b'\n') {
-            line.pop();
-            each(number, Some(line.strip_suffix(b"\r").unwrap_or(&line)));
-        } else if (line.len() as u64) < MAX_LINE {
-            each(number, Some(line.strip_suffix(b"\r").unwrap_or(&line)));
-            break;
+        if last == b'\r' && line.is_empty() && !long && room[0] == b'\n' {
+            // The second half of an end that was met.
+            last = b'\n';
+            from.consume(1);
+            continue;
+        }
+        let end = room.iter().position(|b| matches!(b, b'\n' | b'\r' | 0));
+        let text = &room[..end.unwrap_or(room.len())];
+        long |= (line.len() + text.len()) as u64 >= MAX_LINE;
+        if !long {
+            line.extend_from_slice(text);
+        }
+        let used = text.len();
+        if let Some(end) = end {
+            last = room[end];
+            each(number, (!long).then_some(&*line));
+            number += 1;
+            long = false;
+            line.clear();
         } else {
-            each(number, None);
-            from.skip_until(b'\n')?;
+            last = b'\n';
         }
+        from.consume(used + usize::from(end.is_some()));
+    }
+    if long || !line.is_empty() {
+        each(number, (!long).then_some(&*line));
     }
     Ok(())
 }
@@ -172,6 +192,8 @@ mod tests {
     #[test]
     fn lines_end_in_every_way_and_long_ones_are_only_counted() {
         assert_eq!(all(b"a\nb\r\n\nc"), [&b"a"[..], b"b", b"", b"c"]);
+        assert_eq!(all(b"a\rb\r\rc\r"), [&b"a"[..], b"b", b"", b"c"]);
+        assert_eq!(all(b"a\0b\0\0"), [&b"a"[..], b"b", b""]);
         assert_eq!(all(b""), [b""; 0]);
         let long = [&b"x\n"[..], &vec![b'y'; 200_000], b"\nz\n"].concat();
         assert_eq!(all(&long), [&b"x"[..], b"too long", b"z"]);

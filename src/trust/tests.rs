@@ -241,7 +241,7 @@ fn what_lies_beside_is_found_and_what_leads_away_is_not() {
         (kinds, found.warnings)
     };
     assert_eq!(kinds(&case), (vec![], vec![]));
-    case.put("SHA256SUMS", format!("{zero}  m0\n{one}  elsewhere/m1\n{one}  ../x/m1\n"));
+    case.put("SHA256SUMS", format!("{zero}  m0\n{one}  elsewhere/m2\n{one}  ../x/m2\n"));
     assert_eq!(kinds(&case), (vec![(Kind::Sha256Sums, 0)], vec![]));
     case.put("m1.sha256", format!("{one}\n"));
     case.put("m0.manifest", format!("sha256    {}  x/m0:a\n", case.sha_of_tensor(0)));

@@ -466,6 +466,44 @@ def test_a_mounts_own_list_checks_files_and_tensors(weightfs, mount, tmp_path, s
         assert "first" in [bad["tensor"] for bad in found["bad"]]
 
 
+def test_a_list_of_some_tensors_says_nothing_of_the_others(weightfs, tmp_path, data):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data)
+    some = tmp_path / "SHA256SUMS"
+    some.write_text(f"{sha(model().data_of('first'))}  tensors/first.bin\n{'0' * 64}  tensors/none.bin\n")
+    for args in ([], ["--against", some]):
+        said = weightfs.run("verify", path, *args, code=4).err
+        assert "has no line for m.gguf, nor for its tensor" in said
+        assert 'line 2 is about "tensors/none.bin", a tensor that the model does not have' in said
+    flip(path, model().place_of("first"))
+    weightfs.run("verify", path, code=3)
+
+
+def test_a_digest_alone_asks_for_all_of_a_file_that_cannot_be_opened(weightfs, tmp_path, data):
+    path = tmp_path / "m.gguf"
+    (tmp_path / "SHA256SUMS").write_text(f"{sha(data)}  m.gguf\n")
+    for bad in (data[:20], b"", b"X" + data[1:]):
+        path.write_bytes(bad)
+        for args in ([], ["--expect-sha256", sha(data)]):
+            found = weightfs.run("verify", path, "--json", *args, code=3).json()["models"][0]
+            assert found["repair"] == [{"file": "m.gguf", "ranges": [[0, None]], "http": "bytes=0-"}]
+            assert "all of it" in weightfs.run("verify", path, *args, code=3).text
+    twice = tmp_path / "twice"
+    twice.write_text(f"{sha(data)}  m.gguf\n{'0' * 64}  m.gguf\n")
+    assert "twice: two different digests for m.gguf" in weightfs.run("verify", path, "--against", twice, code=1).err
+
+
+def test_the_list_of_a_repository_by_the_line_that_leads_to_the_model(weightfs, tmp_path, data):
+    path = tmp_path / "unet" / "m.gguf"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    given = tmp_path / "SHA256SUMS"
+    given.write_text(f"{'0' * 64}  vae/m.gguf\n{sha(data)}  unet/m.gguf\n")
+    weightfs.run("verify", path, "--against", given)
+    given.write_text(f"{sha(data)}  vae/m.gguf\n")
+    weightfs.run("verify", path, "--against", given, code=4)
+
+
 def test_a_list_that_the_seal_contradicts(weightfs, tmp_path, sealed):
     given = tmp_path / "list"
     given.write_text(f"{'5' * 64}  m.gguf\n")

@@ -54,7 +54,7 @@ impl Against {
                 sealed::by_seal(path, &loaded, scope, &Found::default(), &bar)
             }
             Against::List(path) => {
-                let mut list = List::read(path, &loaded.model)?;
+                let mut list = List::read_for(path, &loaded.model, &loaded.sources)?;
                 list.claims = scope.claims(list.claims);
                 list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
@@ -102,7 +102,7 @@ impl Against {
             Against::Seal(_) => return None,
             Against::List(list) => {
                 let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
-                match List::read(list, &model) {
+                match List::read_for(list, &model, &sources) {
                     Ok(list) => {
                         list.warnings.iter().for_each(|warning| super::exit::say(warning));
                         (list.claims, name)

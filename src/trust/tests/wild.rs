@@ -1,8 +1,9 @@
 //! Lists as they are met: by other tools, from other systems, made by hand.
 
 use super::super::testing::Case;
-use super::super::{Found, List, find};
+use super::super::{Claim, Found, List, ListError, compare, contradiction, find};
 use super::digest;
+use crate::model::Format;
 
 /// What is found of one list beside the model.
 fn beside(case: &Case, name: &str, text: impl AsRef<[u8]>) -> Found {
@@ -28,6 +29,7 @@ fn what_is_understood() {
     let sum = case.sha_of_file(0);
     let upper = sum.to_uppercase();
     let root = case.root.display().to_string();
+    let own = case.root.file_name().unwrap().to_str().unwrap();
     let table = format!(
         "\u{feff}\r\nAlgorithm       Hash     Path\r\n---------       ----     ----\r\nSHA256          {upper}       .\\m0\r\n\r\n"
     );
@@ -38,8 +40,15 @@ fn what_is_understood() {
         ("a mark", "SHA256SUMS", format!("\u{feff}{sum}  m0\n").into()),
         ("a mark and a blank line", "SHA256SUMS", format!("\u{feff}\n{sum}  m0\n").into()),
         ("BSD", "SHA256SUMS", format!("SHA256 (./m0) = {upper}\r\n").into()),
-        ("escaped", "SHA256SUMS", format!("\\{sum}  ./\\\\../m0\n{sum}  m0\n").into()),
+        ("escaped", "SHA256SUMS", format!("\\{sum}  ./\\\\../m9\n{sum}  m0\n").into()),
         ("Windows", "SHA256SUMS", format!("{sum} *.\\m0\r\n").into()),
+        ("blanks behind", "SHA256SUMS", format!("{sum}  m0 \t\n").into()),
+        ("two tabs", "SHA256SUMS", format!("{sum}\t\tm0\n").into()),
+        ("ends of lines of old", "SHA256SUMS", format!("{sum}  x\r{sum}  m0\r").into()),
+        ("sha256sum -z", "SHA256SUMS", format!("{sum}  x\0{sum}  m0\0").into()),
+        ("its own directory", "SHA256SUMS", format!("{sum}  {own}/m0\n").into()),
+        ("as it came in", "m0.sha256", format!("{sum}  -\n").into()),
+        ("as it came in, OpenSSL", "m0.sha256", format!("SHA2-256(stdin)= {sum}\n").into()),
         ("blanks in front", "SHA256SUMS", format!("  {sum}  m0\n").into()),
         ("a registry's", "m0.sha256", format!("sha256:{sum}\n").into()),
         ("alone", "m0.sha256", format!("{upper}\r\n").into()),
@@ -102,7 +111,30 @@ fn what_is_not_is_said_with_its_line() {
         ("CHECKSUMS", format!("{}  m0\n", &sum[..32]).into(), "algorithm \"MD5\" is not supported"),
         ("m0.sha256", vec![b'x'; 200_000], "line 1 is not understood: \"a line without end\""),
         ("m0.sha256", wide(&format!("{sum}  m0"), u16::to_le_bytes), "line 1 is not understood: "),
-        ("m0.sha256", b"\0\x01\x1b[2J\n".into(), "not understood: \"\\0\\u{1}\\u{1b}[2J\""),
+        ("m0.sha256", b"\x02\x01\x1b[2J\n".into(), "not understood: \"\\u{2}\\u{1}\\u{1b}[2J\""),
+        (
+            "SHA256SUMS",
+            format!("{sum}  sub/m0\n").into(),
+            "line 1 is about another directory, \"sub/m0\"",
+        ),
+        ("SHA256SUMS", format!("{sum}  M0\n").into(), "line 1 is about another file, \"M0\""),
+        ("SHA256SUMS", format!("{sum}  -\n").into(), "line 1 is a digest without a name"),
+        ("m0.sha256", format!("{sum}  old\n").into(), "line 1 is about another file, \"old\""),
+        (
+            "SHA256SUMS",
+            format!("\n-----BEGIN PGP SIGNATURE-----\n{sum}  m0\n").into(),
+            "line 2 begins a PGP signature without end",
+        ),
+        (
+            "SHA256SUMS",
+            format!("{{\"m0\":\"{sum}\"}}").into(),
+            "line 1 is not understood: \"{\\\"m0",
+        ),
+        (
+            "SHA256SUMS",
+            format!("{sum}  tensors/zz.bin\n").into(),
+            "line 1 is about \"tensors/zz.bin\", a tensor that the model does not have",
+        ),
     ];
     for (name, text, want) in texts {
         let found = beside(&case, name, text);
@@ -114,7 +146,7 @@ fn what_is_not_is_said_with_its_line() {
     for (name, text) in [
         ("m0.sig", "\u{1}\u{2}\n".to_owned()),
         ("m0.manifest", "hello\n".to_owned()),
-        ("SHA256SUMS", format!("{sum}  other\n{sum}  sub/m0\n# m0\n")),
+        ("SHA256SUMS", format!("{sum}  other\n{sum}  sub/other\n# m0\n")),
     ] {
         let found = beside(&case, name, text);
         assert_eq!((found.anchors.len(), found.warnings.len()), (0, 0), "{name}: {found:?}");
@@ -140,4 +172,77 @@ fn a_list_is_here_by_its_own_path_and_by_the_way_there() {
     let list = List::beside(&way.join("SHA256SUMS"), &case.model);
     std::fs::remove_file(way).unwrap();
     assert_eq!(list.unwrap().unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn a_list_of_some_tensors_covers_no_file() {
+    let case = Case::new(&[&["a", "b"]]);
+    let (a, b) = (case.sha_of_tensor(0), case.sha_of_tensor(1));
+    let uncovered = |text: String| {
+        let list = List::read(&case.put("l", text), &case.model).unwrap();
+        compare(&list.claims, &case.model, &case.sources(), &|_| {}).unwrap().uncovered
+    };
+    assert_eq!(uncovered(format!("{a}  tensors/a.bin\n")), [0]);
+    assert_eq!(uncovered(format!("{a}  tensors/a.bin\n{b}  tensors/b.bin\n")), [0; 0]);
+    let file = case.sha_of_file(0);
+    assert_eq!(uncovered(format!("{a}  tensors/a.bin\n{file}  m0\n")), [0; 0]);
+}
+
+#[test]
+fn crc32s_that_differ_are_named_and_silence_nothing() {
+    let case = Case::new(&[&["a"]]);
+    let text = format!("{}  m0\nm0 deadbeef\nm0 deadbeee\n", case.sha_of_file(0));
+    let found = beside(&case, "SHA256SUMS", &text);
+    assert_eq!(found.warnings, [""; 0]);
+    assert_eq!(right(&case, &found), [0]);
+    let said = contradiction(&found.anchors, &case.model).unwrap().to_string();
+    assert!(said.contains("the CRC32 of the whole file"), "{said}");
+    assert!(said.contains("deadbeef") && said.contains("deadbeee"), "{said}");
+    let given = List::read(&case.put("l", &text), &case.model);
+    assert!(matches!(given, Err(ListError::Twice { .. })), "{given:?}");
+}
+
+#[test]
+fn of_a_repository_the_line_counts_that_leads_to_the_model() {
+    let case = Case::new(&[&["a"]]);
+    let own = case.root.file_name().unwrap().to_str().unwrap();
+    let (sum, other) = (case.sha_of_file(0), "ab".repeat(32));
+    // Above the directory of the model: a directory that only a link leads to.
+    let above = tempfile::tempdir().unwrap();
+    let model = above.path().canonicalize().unwrap().join(own);
+    std::fs::create_dir(&model).unwrap();
+    std::fs::copy(case.root.join("m0"), model.join("m0")).unwrap();
+    let source = crate::source::Source::open(&model.join("m0"), crate::source::IoMode::Auto);
+    let sources = [source.unwrap()];
+    let read = |text: String| {
+        let list = above.path().join("SHA256SUMS");
+        std::fs::write(&list, text).unwrap();
+        List::read_for(&list, &case.model, &sources).map(|list| list.claims[0].clone())
+    };
+    let good = Claim { sha256: Some(digest(&sum)), ..Claim::default() };
+    for text in [
+        format!("{sum}  {own}/m0\n{other}  vae/m0\n"),
+        format!("{other}  ./vae/m0\n{sum}  ./{own}/m0\n"),
+        format!("{other}  m0\n{sum}  {own}/m0\n"),
+        // Made elsewhere.
+        format!("{sum}  /build/out/m0\n"),
+        format!("{sum}  m0\n"),
+    ] {
+        assert_eq!(read(text.clone()).unwrap(), good, "{text}");
+    }
+    assert_eq!(read(format!("{other}  vae/m0\n")).unwrap(), Claim::default());
+    let twice = read(format!("{other}  m0\n{sum}  m0\n"));
+    assert!(matches!(twice, Err(ListError::Twice { .. })), "{twice:?}");
+}
+
+#[test]
+fn a_line_like_those_of_gguf_hash_is_of_the_file_where_it_is_no_gguf() {
+    let mut case = Case::new(&[&["a"]]);
+    let text = format!("sha256    {}  m0\n", case.sha_of_file(0));
+    let list = case.put("l", text);
+    assert_eq!(List::read(&list, &case.model).unwrap().claims[0].sha256, None);
+    case.model.format = Format::Safetensors;
+    let claims = List::read(&list, &case.model).unwrap().claims;
+    assert_eq!(claims[0].sha256, Some(digest(&case.sha_of_file(0))));
+    assert_eq!(claims[0].payload, None);
 }
