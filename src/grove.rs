@@ -420,6 +420,12 @@ impl Grove {
         tree.fs.lane_of_read(local, offset).map(|lane| tree.lane(lane))
     }
 
+    /// See [`WeightFs::lane_of_wait`].
+    pub fn lane_of_wait(&self, ino: Ino, offset: u64) -> Option<Lane> {
+        let (tree, local) = self.tree(ino)?;
+        tree.fs.lane_of_wait(local, offset).map(|lane| tree.lane(lane))
+    }
+
     /// See [`WeightFs::lane_of_trouble`].
     pub fn lane_of_trouble(&self, ino: Ino, offset: u64) -> Option<Lane> {
         let (tree, local) = self.tree(ino)?;
