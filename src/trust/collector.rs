@@ -10,7 +10,6 @@ use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
 use crate::source::Source;
 use std::borrow::Cow;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -84,7 +83,8 @@ pub(super) struct Collector<'a> {
     /// By name.
     shards: HashMap<&'a [u8], usize>,
     claims: Vec<Claim>,
-    sums: HashMap<u32, Sum>,
+    /// By tensor and kind.
+    sums: HashMap<(u32, u8), Sum>,
     names: Option<StemIndex>,
     stems: Option<StemIndex>,
     strangers: (u64, Option<String>),
@@ -350,11 +350,7 @@ impl<'a> Collector<'a> {
                 continue;
             };
             let Some(name) = subject.get(end + 1..) else {
-                // Other sums of all tensors say no more than those of each.
-                if let Sum::Sha256(sha256) = sum {
-                    self.payload(shard, sha256);
-                }
-                return;
+                return self.payload(shard, sum);
             };
             let found = self.tensor_of_name(name).filter(|&index| self.shard_of(index) == shard);
             return match found {
@@ -432,10 +428,21 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn payload(&mut self, shard: usize, sha256: [u8; 32]) {
-        let held = *self.claims[shard].payload.get_or_insert(sha256);
-        if held != sha256 {
-            let rival = Claim { payload: Some(sha256), ..Claim::default() };
+    /// The checksum of all tensors of a file together.
+    fn payload(&mut self, shard: usize, sum: Sum) {
+        let claim = &mut self.claims[shard];
+        let differs = match sum {
+            Sum::Sha256(sha256) => *claim.payload.get_or_insert(sha256) != sha256,
+            Sum::Xxh64(xxh64) => *claim.payload_xxh64.get_or_insert(xxh64) != xxh64,
+            Sum::Crc32(_) => false,
+        };
+        if differs {
+            let rival = match sum {
+                Sum::Sha256(sha256) => Claim { payload: Some(sha256), ..Claim::default() },
+                Sum::Xxh64(xxh64) => Claim { payload_xxh64: Some(xxh64), ..Claim::default() },
+                // Nobody writes one.
+                Sum::Crc32(_) => Claim::default(),
+            };
             self.disagree(shard, None, rival);
         }
     }
@@ -474,22 +481,9 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Of a tensor: the one that says most is kept.
+    /// Of a tensor: one of each kind is kept.
     pub(super) fn tensor(&mut self, index: u32, sum: Sum) {
-        let differs = match self.sums.entry(index) {
-            Entry::Vacant(free) => {
-                free.insert(sum);
-                false
-            }
-            Entry::Occupied(mut held) => {
-                let (new, old) = (sum.rank(), held.get().rank());
-                if new < old {
-                    held.insert(sum);
-                }
-                new == old && *held.get() != sum
-            }
-        };
-        if differs {
+        if *self.sums.entry((index, sum.rank())).or_insert(sum) != sum {
             let rival = Claim { tensors: vec![(index, sum)], ..Claim::default() };
             self.disagree(self.shard_of(index), Some(index), rival);
         }
@@ -545,8 +539,8 @@ impl<'a> Collector<'a> {
             return Err(ListError::Twice { file: self.path.display().to_string(), subject });
         }
         let mut sums: Vec<_> = self.sums.into_iter().collect();
-        sums.sort_unstable_by_key(|(index, _)| *index);
-        for (index, sum) in sums {
+        sums.sort_unstable_by_key(|(key, _)| *key);
+        for ((index, _), sum) in sums {
             let shard = self.model.tensors[index as usize].extent.shard as usize;
             self.claims[shard].tensors.push((index, sum));
         }
