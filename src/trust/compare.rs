@@ -148,9 +148,7 @@ pub fn compare(
         let in_parts = is_covered(claim, model.shards[shard as usize].len);
         if claim.sha256.is_some() || claim.crc32.is_some() || in_parts {
             report.files += 1;
-        } else if !claim.ranges.is_empty()
-            || !claim.has_payload() && !is_by_tensors(shard, claim, model)
-        {
+        } else if !claim.has_payload() && !is_by_tensors(shard, claim, model) {
             // What is said about some of its tensors says nothing about the others.
             report.uncovered.push(shard);
         }
