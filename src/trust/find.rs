@@ -74,18 +74,20 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
     found
 }
 
-/// A file that is no model, or a damaged one, as a model without tensors: what is known about
-/// its bytes can still be compared with them.
-pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
-    let path = std::path::absolute(path).ok()?;
-    path.metadata().ok().filter(|about| about.is_file())?;
-    let source = Source::open(&path, IoMode::Auto).ok()?;
-    let shard = Shard {
-        file: name_of(&path).into(),
+/// Files (name and place) that are no model, or a damaged one, as a model without tensors: what
+/// is known about their bytes can still be compared with them.
+pub fn unopened(files: &[(Box<[u8]>, PathBuf)]) -> Option<(Model, Vec<Source>)> {
+    let open = |(_, path): &(_, PathBuf)| {
+        path.metadata().ok().filter(|about| about.is_file())?;
+        Source::open(path, IoMode::Auto).ok()
+    };
+    let sources: Vec<Source> = files.iter().map(open).collect::<Option<_>>()?;
+    let shards = files.iter().zip(&sources).map(|((name, _), source)| Shard {
+        file: name.clone(),
         len: source.len(),
         data_start: source.len(),
         tensor_infos: 0,
-    };
+    });
     let model = Model {
         format: Format::Gguf,
         format_version: 0,
@@ -93,11 +95,11 @@ pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
         architecture: None,
         name: None,
         metadata: Vec::new(),
-        shards: vec![shard],
+        shards: shards.collect(),
         tensors: Vec::new(),
         warnings: Vec::new(),
     };
-    Some((model, vec![source]))
+    (!sources.is_empty()).then_some((model, sources))
 }
 
 /// Files called `*.sig`, in order of their names.

@@ -418,11 +418,17 @@ fn a_file_that_is_no_model_still_has_a_name_and_bytes() {
     let case = Case::new(&[&["a"]]);
     let zero = case.sha_of_file(0);
     let path = case.put(&format!("blobs/sha256-{zero}"), &case.bytes[0]);
-    let (model, sources) = unopened(&path).unwrap();
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let (model, sources) = unopened(&[(name.into(), path.clone())]).unwrap();
     let found = find(&model, &sources);
     assert_eq!(found.anchors.len(), 1);
     let claims = joined(&found.anchors, 1);
     assert_eq!(compare(&claims, &model, &sources, &|_| {}).unwrap().bad, []);
-    assert!(unopened(&case.root).is_none());
-    assert!(unopened(&case.root.join("none")).is_none());
+    let other = |path: PathBuf| {
+        unopened(&[(b"m0"[..].into(), case.root.join("m0")), (b"x"[..].into(), path)])
+    };
+    assert_eq!(other(case.root.join("m0")).unwrap().1.len(), 2);
+    assert!(other(case.root.clone()).is_none());
+    assert!(other(case.root.join("none")).is_none());
+    assert!(unopened(&[]).is_none());
 }

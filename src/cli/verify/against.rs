@@ -6,9 +6,10 @@ use super::super::progress::Progress;
 use super::super::text::Safe;
 use super::{Scope, Verdict, listed, sealed};
 use anyhow::{Context, Result, anyhow, bail};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weightfs::depot;
-use weightfs::load::Loaded;
+use weightfs::load::{self, Loaded, Member};
 use weightfs::seal;
 use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor, Claim, List};
@@ -80,10 +81,10 @@ impl Against {
         }
     }
 
-    /// A file whose header nobody understands can still be told from what it should be.
-    fn unopened(&self, model: &Path) -> Option<Result<Verdict>> {
-        let located = depot::locate(model).ok()?;
-        let path = located.as_ref().map_or(model, |located| &located.path);
+    /// A model that nobody understands can still be told from what its files should be.
+    fn unopened(&self, spec: &Path) -> Option<Result<Verdict>> {
+        let located = depot::locate(spec).ok()?;
+        let path = located.as_ref().map_or(spec, |located| &located.path);
         let by_seal = match self {
             Against::Known => sealed::unopened(path, None),
             Against::Seal(seal) => return sealed::unopened(path, Some(seal)),
@@ -92,7 +93,15 @@ impl Against {
         if by_seal.is_some() {
             return by_seal;
         }
-        let (model, sources) = trust::unopened(path)?;
+        let mut files = load::members(spec);
+        if files.is_empty() || matches!(self, Against::Digest(_)) && path.is_file() {
+            // It may be anything, and still be known by its name or by a list.
+            files = vec![alone(path)?];
+        }
+        if matches!(self, Against::Digest(_)) && files.len() > 1 {
+            return None;
+        }
+        let (model, sources) = trust::unopened(&files)?;
         let (anchors, with) = match self {
             Against::Known => {
                 let found = trust::find(&model, &sources);
@@ -139,6 +148,12 @@ impl Against {
             Ok(Verdict { endless: true, ..verdict })
         })
     }
+}
+
+/// A file by itself.
+fn alone(path: &Path) -> Option<Member> {
+    let path = std::path::absolute(path).ok()?;
+    Some((path.file_name()?.as_bytes().into(), path))
 }
 
 /// Against the seal, else against the anchors.
