@@ -1,6 +1,6 @@
 //! What a list says about the files and tensors of one model, put together.
 
-use super::find::{file_of_list, is_named_as_sums};
+use super::find::{file_of_list, is_named_as_blake3, is_named_as_sums};
 use super::line::{self, Line};
 use super::list::{List, ListError, MAX_LEN, Manner};
 use super::notes::Notes;
@@ -18,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Longest suffix of a file in a mount (`.json`), which decides how its name is cut.
 const LONGEST_SUFFIX: usize = 5;
+/// What is told by the name of the list alone.
+const BLAKE3: &str = "BLAKE3";
 /// Colons in the path of a line of gguf-hash, behind each of which the tensor may begin.
 const MAX_COLONS: usize = 16;
 
@@ -143,6 +145,7 @@ impl<'a> Collector<'a> {
     pub(super) fn lines(&mut self, text: impl Read) -> io::Result<Option<Kind>> {
         let mut counted = [(Kind::Sha256Sums, 0u64), (Kind::GgufHash, 0), (Kind::Sfv, 0)];
         let mut armour = Armour::default();
+        let blake3 = is_named_as_blake3(self.path);
         small::lines(text, MAX_LEN, |number, text| {
             self.line = number;
             let Some(text) = text else { return self.notes.unread(number, b"a line without end") };
@@ -150,6 +153,19 @@ impl<'a> Collector<'a> {
                 return;
             }
             match line::parse(text) {
+                Line::Sha256 { name, .. } if blake3 && !line::says_its_kind(text) => {
+                    counted[0].1 += 1;
+                    self.unsupported(&name, BLAKE3);
+                }
+                Line::Bare(_) if blake3 && !line::says_its_kind(text) => {
+                    counted[0].1 += 1;
+                    match self.bare_of() {
+                        Some(shard) => {
+                            self.notes.unsupported(BLAKE3, &self.model.shards[shard].file)
+                        }
+                        None => self.stranger(b"a digest without a name"),
+                    }
+                }
                 Line::Sha256 { name, sha256 } => {
                     counted[0].1 += 1;
                     self.named(&name, Sum::Sha256(sha256));
@@ -310,17 +326,22 @@ impl<'a> Collector<'a> {
 
     /// A digest without a name, in a list that is named after its file.
     fn bare(&mut self, sha256: [u8; 32]) {
-        let list = name_of(self.path);
-        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
-        let named = file_of_list(self.path).or_else(stem);
-        match (named.and_then(|name| self.shard(name)), self.model.shards.len(), self.manner) {
-            (Some(shard), ..) => self.file(shard, Sum::Sha256(sha256)),
-            (None, 1, Manner::Given) => self.file(0, Sum::Sha256(sha256)),
-            _ => {
+        match self.bare_of() {
+            Some(shard) => self.file(shard, Sum::Sha256(sha256)),
+            None => {
                 self.notes.nameless(self.line);
                 self.stranger(b"a digest without a name");
             }
         }
+    }
+
+    /// The file that a digest without a name is of.
+    fn bare_of(&self) -> Option<usize> {
+        let list = name_of(self.path);
+        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
+        let named = file_of_list(self.path).or_else(stem);
+        let only = self.model.shards.len() == 1 && self.is_given();
+        named.and_then(|name| self.shard(name)).or(only.then_some(0))
     }
 
     /// A digest that is not computed here: worth a word where it is of a file of the model.

@@ -120,6 +120,17 @@ pub(super) fn is_named_as_sums(list: &Path) -> bool {
     !other.iter().any(|suffix| name.ends_with(suffix))
 }
 
+/// Whether the name of a list says that its digests are of BLAKE3, which has as many digits as
+/// SHA-256: lines of b3sum do not tell.
+pub(super) fn is_named_as_blake3(list: &Path) -> bool {
+    let name = name_of(list).to_ascii_lowercase();
+    let mut words = name.split(|b| !b.is_ascii_alphanumeric());
+    words.any(|word| {
+        let kind = word.strip_suffix(b"s").unwrap_or(word);
+        matches!(kind.strip_suffix(b"sum").unwrap_or(kind), b"b3" | b"blake3")
+    })
+}
+
 /// Whether the name of a list says that it is about one file, and which.
 pub(super) fn file_of_list(list: &Path) -> Option<&[u8]> {
     let name = name_of(list);
