@@ -331,7 +331,6 @@ mod edited;
 #[cfg(test)]
 mod paddings;
 #[cfg(test)]
-#[path = "seal/tests.rs"]
 pub(crate) mod tests;
 #[cfg(test)]
 pub(crate) use grid::tests as grid_tests;

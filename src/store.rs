@@ -562,3 +562,5 @@ mod tests;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod lost;

@@ -35,6 +35,12 @@ impl Mapping {
         self.slot.lost()
     }
 
+    /// As if a page could not be had, whenever that is called.
+    #[cfg(test)]
+    pub(super) fn loser(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        self.slot.loser()
+    }
+
     /// Copies from `offset` on into `out`. False when a page could not be had, now or
     /// before: then `out` holds nothing of worth, and never will.
     pub(super) fn copy(&self, offset: usize, out: &mut [u8]) -> bool {
