@@ -15,6 +15,7 @@ import zlib
 
 import pytest
 
+import safetensors_file
 from gguf_file import Gguf, pattern
 
 NAMES = ["first", "second", "small"]
@@ -432,3 +433,56 @@ def test_the_crc32_of_a_whole_file_by_its_sealed_chunks(weightfs, tmp_path):
         sums.write_text(f"{size}.gguf {crc(data[:-1])}\n")
         says_all(weightfs.run("mount", path, tmp_path / "mnt", code=5).err, crc(data), crc(data[:-1]))
         sums.unlink()
+
+
+# --- sets ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Two shards with an index, and what a right and a wrong line about the second are."""
+    home = tmp_path / "set"
+    home.mkdir()
+    halves = [safetensors_file.Safetensors().tensor(name, "F32", (4000,), pattern(16000, seed)) for seed, name in enumerate("ab")]
+    index = safetensors_file.sharded(halves, home)
+    return home, index, sorted(home.glob("*.safetensors"))
+
+
+def test_the_second_file_of_a_set(weightfs, checkpoint, tmp_path):
+    home, _, paths = checkpoint
+    data = paths[1].read_bytes()
+    sums, point = home / "checksums.txt", tmp_path / "mnt"
+    point.mkdir()
+    (home / "SHA256SUMS").write_text("".join(f"{sha(path.read_bytes())}  {path.name}\n" for path in paths))
+    sums.write_text(f"{paths[1].name} {crc(data)}\n")
+    weightfs.run("verify", home)
+    wrong = f"{paths[1].name} {crc(OTHER)}\n"
+    sums.write_text(wrong)
+    for model in (home, *paths):
+        said = weightfs.run("verify", model, code=5).err
+        says_all(said, paths[1].name, crc(data), crc(OTHER), "checksums.txt", "SHA256SUMS", sha(data))
+    says_all(weightfs.run("seal", home, code=5).err, crc(data), crc(OTHER))
+    sums.unlink()
+    weightfs.run("seal", home)
+    sums.write_text(wrong)
+    for command in (["verify", home], ["verify", "--part", paths[1]], ["mount", home, point], ["seal", home]):
+        says_all(weightfs.run(*command, code=5).err, paths[1].name, crc(data), crc(OTHER))
+    weightfs.run("verify", "--part", paths[0])
+
+
+def test_parts_that_are_merged_give_the_crc32_of_their_files(weightfs, checkpoint):
+    home, index, paths = checkpoint
+    data = paths[1].read_bytes()
+    weightfs.run("seal", "--part", *paths)
+    parts = sorted(home.glob("*part*"))
+    sums = home / "checksums.txt"
+    sums.write_text(f"{paths[1].name} {crc(OTHER)}\n")
+    says_all(weightfs.run("seal", "--merge", *parts, home, code=5).err, paths[1].name, crc(data), crc(OTHER))
+    assert not index.with_name(index.name + ".weightfs.json").exists()
+    weightfs.run("seal", "--part", "--force", paths[1], code=5)
+    sums.write_text(f"{paths[1].name} {crc(data)}\n")
+    half = {"name": f"{paths[1].name}:0:5000", "algorithm": "sha256-sharded-5000", "digest": "1" * 64}
+    (home / "model.sig").write_text(bundle([half]))
+    said = weightfs.run("seal", "--merge", *parts, home).err
+    assert "SHA-256 of parts of files in" in said and "weightfs verify does" in said
+    says_all(weightfs.run("verify", home, code=5).err, sha(data[:5000]), "1" * 64)
