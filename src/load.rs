@@ -21,6 +21,7 @@ mod directory;
 mod error;
 mod file;
 mod gguf;
+mod members;
 mod names;
 mod part;
 mod safetensors;
@@ -29,6 +30,7 @@ mod tests;
 mod walk;
 
 pub use error::LoadError;
+pub use members::{Member, members};
 pub use part::open_part;
 pub use walk::{Found, Walk, walk};
 

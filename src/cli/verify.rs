@@ -16,6 +16,7 @@ use weightfs::view::json::lossy;
 
 mod against;
 mod listed;
+mod rival;
 mod sealed;
 mod told;
 
@@ -89,13 +90,12 @@ impl Scope {
     }
 
     /// Nothing is claimed of what is not looked at.
-    fn claims(self, mut claims: Vec<Claim>) -> Vec<Claim> {
+    fn narrow(self, claims: &mut [Claim]) {
         for (shard, claim) in claims.iter_mut().enumerate() {
             if !self.has(shard) {
                 *claim = Claim::default();
             }
         }
-        claims
     }
 }
 

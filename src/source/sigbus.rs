@@ -75,6 +75,15 @@ impl Slot {
     }
 }
 
+#[cfg(test)]
+impl Slot {
+    /// What marks the mapping as lost, for whoever holds it no more.
+    pub(super) fn loser(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        let index = self.0;
+        move || TABLE[index].lost.store(true, Ordering::SeqCst)
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         let entry = &TABLE[self.0];
