@@ -166,7 +166,8 @@ fn numbers_stay_when_models_come_before_between_and_behind() {
     let (less, _one) = grove(&names);
     let (more, _two) = grove(&more);
     let (less, more) = (tree(&less), tree(&more));
-    let kept = less.iter().filter(|(path, _)| !is_own(path));
+    // The test's files are called by their places.
+    let kept = less.iter().filter(|(path, _)| !is_own(path) && !path.contains("/source/"));
     for (path, spot) in kept {
         assert_eq!(more[path].ino(), spot.ino(), "{path}");
     }
