@@ -97,6 +97,7 @@ fn open(count: usize) -> Result<Vec<File>, (Limit, String)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use anyhow::Context;
