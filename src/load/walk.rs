@@ -87,7 +87,7 @@ pub(super) fn counted(spec: &Path) -> Result<(Walk, usize), LoadError> {
     let root = directory.canonicalize().map_err(failed("find it"))?;
     let blobs = depot::blobs_of(&root);
     let path = directory.clone();
-    let place = Place { path, shown: Vec::new(), blobs, depth: 0, above: None };
+    let place = Place { path, shown: Vec::new(), blobs, depth: 0, linked: false, above: None };
     let mut walker = Walker {
         directory,
         root,
@@ -100,7 +100,8 @@ pub(super) fn counted(spec: &Path) -> Result<(Walk, usize), LoadError> {
     };
     walker.look_into(place, false)?;
     while let Some((above, name)) = walker.links.pop_front() {
-        walker.look_into(Place::below(&above, &name), true)?;
+        let place = Place { linked: true, ..Place::below(&above, &name) };
+        walker.look_into(place, true)?;
     }
     let Walker { directory, found, notes, looked_at, .. } = walker;
     Ok((Walk { notes: notes.told(&directory, DEEPEST), directory, models: found }, looked_at))
@@ -154,6 +155,8 @@ struct Place {
     /// Where links of a repository's snapshot may lead as well.
     blobs: Option<PathBuf>,
     depth: usize,
+    /// Whether a link leads to it, or to what it lies in.
+    linked: bool,
     /// The directory that it was found in; none of the first.
     above: Option<Rc<Above>>,
 }
@@ -166,12 +169,13 @@ struct Above {
 
 impl Place {
     fn below(above: &Rc<Above>, name: &OsStr) -> Place {
-        let Place { path, blobs, depth, .. } = &above.place;
+        let Place { path, blobs, depth, linked, .. } = &above.place;
         Place {
             path: path.join(name),
             shown: above.place.shown_as(name.as_bytes()),
             blobs: blobs.clone(),
             depth: depth + 1,
+            linked: *linked,
             above: Some(Rc::clone(above)),
         }
     }
@@ -198,7 +202,11 @@ impl Walker {
             return self.refuse_ours(&place);
         }
         let id = id(&about);
-        if (is_link && !self.is_new_and_inside(&place, id)) || !self.seen.insert(id) {
+        if is_link && !self.is_new_and_inside(&place, id) {
+            return Ok(());
+        }
+        // What lies in its place is there once, whatever its file system says of inodes.
+        if !self.seen.insert(id) && place.linked {
             return Ok(());
         }
         let Some(place) = self.as_repository(place) else { return Ok(()) };
