@@ -4,6 +4,7 @@
 mod merge;
 
 use super::args::SealArgs;
+use super::below::{self, Named};
 use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
@@ -30,8 +31,9 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let mut ends = Vec::new();
-    for model in &args.models {
-        ends.push(exit::finish(seal_one(args, model, &mut out)));
+    for Named { model, problem } in below::models(&args.models, args.recursive) {
+        let done = problem.map_or_else(|| seal_one(args, &model, &mut out), Err);
+        ends.push(exit::finish(done));
     }
     out.flush()?;
     Ok(Exit::of_several(&ends))

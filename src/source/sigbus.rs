@@ -59,7 +59,8 @@ impl Slot {
             e.used.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         let Some(index) = free else {
-            return Err(io::Error::other("too many guarded mappings"));
+            let text = format!("{ROOM} files are mapped already, which is the most");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         };
         let entry = &TABLE[index];
         entry.lost.store(false, Ordering::SeqCst);
