@@ -13,6 +13,7 @@ mod sigbus;
 pub use identity::{Identity, Timestamp, timestamp};
 
 use crate::bytes::ReadAt;
+use crate::bytes::line::InLine;
 use ahead::{Ahead, Pages};
 use brought::Brought;
 use direct::Direct;
@@ -137,11 +138,11 @@ impl Source {
     /// Opens `path` (regular files only, O_CLOEXEC) and remembers its identity.
     pub fn open(path: &Path, io: IoMode) -> Result<Source, SourceError> {
         let fail = |op: &str| {
-            let (file, op) = (path.display().to_string(), op.to_owned());
+            let (file, op) = (path.in_line().to_string(), op.to_owned());
             move |source| SourceError::Io { file, op, source }
         };
         let regular = |kind: FileType| match not_a_file(kind) {
-            Some(kind) => Err(SourceError::NotAFile { file: path.display().to_string(), kind }),
+            Some(kind) => Err(SourceError::NotAFile { file: path.in_line().to_string(), kind }),
             None => Ok(()),
         };
         // Before opening too, since opening a device can do things.
@@ -460,7 +461,7 @@ impl Source {
                     self.ctime.store(now.ctime_nanos(), Ordering::Release);
                     drop(baseline);
                     for what in new {
-                        log::warn!("{}: {what}; still served", self.path.display());
+                        log::warn!("{}: {what}; still served", self.path.in_line());
                     }
                     return Ok(());
                 }
@@ -490,18 +491,18 @@ impl Source {
         if self.changed.set(what).is_ok()
             && let Some(what) = self.changed.get()
         {
-            log::error!("{}: changed since it was opened: {what}", self.path.display());
+            log::error!("{}: changed since it was opened: {what}", self.path.in_line());
         }
         self.changed_error(self.changed.get().map_or("", String::as_str))
     }
 
     fn changed_error(&self, what: &str) -> SourceError {
-        SourceError::Changed { file: self.path.display().to_string(), what: what.to_owned() }
+        SourceError::Changed { file: self.path.in_line().to_string(), what: what.to_owned() }
     }
 
     fn stat(&self) -> Result<Identity, SourceError> {
         Identity::now(&self.file).map_err(|source| SourceError::Io {
-            file: self.path.display().to_string(),
+            file: self.path.in_line().to_string(),
             op: "stat".to_owned(),
             source,
         })
@@ -542,7 +543,7 @@ impl Source {
 
     fn read_failed(&self, verb: &str, offset: u64, len: usize, source: io::Error) -> SourceError {
         SourceError::Io {
-            file: self.path.display().to_string(),
+            file: self.path.in_line().to_string(),
             op: format!("{verb} of {len} bytes at {offset}"),
             source,
         }

@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("grove", &["fs", "layout", "naming", "store", "view"]),
-    ("fuse", &["fs", "grove", "layout", "store"]),
+    ("fuse", &["bytes", "fs", "grove", "layout", "store"]),
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {

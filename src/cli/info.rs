@@ -3,14 +3,15 @@
 use super::args::InfoArgs;
 use super::engine::{self, Opened, UnusedSeal};
 use super::exit::Exit;
-use super::output::{Ink, Out};
+use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
-use super::text::{Safe, count, cut, one_line, plural, size};
+use super::text::{count, cut, one_line, plural, size};
 use anyhow::Result;
 use serde_json::Value as Json;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use weightfs::bytes::ReadAt;
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::model::{Array, Format, Text, Value};
 use weightfs::seal;
@@ -40,8 +41,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<Exit> {
 
 fn write(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()> {
     let title = opened.entry.file_name().unwrap_or(opened.entry.as_os_str());
-    let title = Safe(title.as_encoded_bytes()).to_string();
-    writeln!(out, "{}", out.ink(Ink::Bold, &title))?;
+    out.pieces([Piece::inked(Ink::Bold, title.in_line().to_string())])?;
     write_facts(opened, document, out)?;
     write_dtypes(document, out)?;
     layers::write(opened, out)?;
@@ -50,8 +50,8 @@ fn write(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()> {
 }
 
 fn heading(out: &mut Out, text: &str) -> io::Result<()> {
-    let text = out.ink(Ink::Bold, text).into_owned();
-    writeln!(out, "\n{text}")
+    out.line("")?;
+    out.pieces([Piece::inked(Ink::Bold, text)])
 }
 
 fn number(document: &Json, key: &str) -> u64 {
@@ -131,11 +131,11 @@ fn write_dtypes(document: &Json, out: &mut Out) -> io::Result<()> {
     for (name, bytes, tensors) in shares {
         let share = bytes as f64 / all;
         table.row([
-            name.clone(),
-            out.ink(Ink::Accent, &out.bar(share, BAR)).into_owned(),
-            format!("{:.1} %", share * 100.0),
-            size(bytes),
-            plural(tensors as usize, "tensor"),
+            name.as_str().into(),
+            Piece::inked(Ink::Accent, out.bar(share, BAR)),
+            format!("{:.1} %", share * 100.0).into(),
+            size(bytes).into(),
+            plural(tensors as usize, "tensor").into(),
         ]);
     }
     table.write(out, 2)
@@ -247,8 +247,7 @@ fn write_warnings(document: &Json, out: &mut Out) -> io::Result<()> {
     }
     heading(out, "warnings")?;
     for warning in warnings {
-        let text = Safe(warning.as_bytes()).to_string();
-        writeln!(out, "  {}", out.ink(Ink::Warn, &text))?;
+        out.pieces(["  ".into(), Piece::inked(Ink::Warn, warning)])?;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use warnings::Warnings;
+use weightfs::bytes::line::InLine;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted};
 use weightfs::grove::Grove;
@@ -78,7 +79,7 @@ fn mount(
     let mounted = fuse::mount(Arc::clone(&grove), point, &mount_options, around)
         .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
     if !stage.is_mounted(mounted.unmounter()) {
-        bail!("interrupted: {} is unmounted again", point.display());
+        bail!("interrupted: {} is unmounted again", point.in_line());
     }
     if options.auto_unmount {
         confinement.keeper().guard(&mounted.unmounter()).context("-o auto_unmount")?;
@@ -89,7 +90,7 @@ fn mount(
     ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
     parting::keep_observed(&grove);
-    log::info!("unmounted {}", point.display());
+    log::info!("unmounted {}", point.in_line());
     Ok(Exit::Done)
 }
 
@@ -110,7 +111,7 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
     preflight::check(options.allow_other)?;
     let (warnings, source) = (warnings::of_one(&opened, model), opened.entry.clone());
     let fs = WeightFs::new(parts(opened, log.path.as_deref()))
-        .with_context(|| model.display().to_string())?;
+        .with_context(|| model.in_line().to_string())?;
     Ok(Planned { grove: Grove::of_one(fs), warnings, source })
 }
 
@@ -123,7 +124,7 @@ fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
     if !error.downcast_ref::<LoadError>().is_some_and(several) {
         return error;
     }
-    let model = model.display();
+    let model = model.in_line();
     anyhow!(
         "{error}\nto mount each as a directory of its own: weightfs mount --recursive {model} MOUNTPOINT"
     )

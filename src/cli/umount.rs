@@ -8,18 +8,19 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use weightfs::bytes::line::InLine;
 
 /// `weightfs umount MOUNTPOINT [--lazy]`.
 pub(crate) fn run(args: &UmountArgs) -> Result<Exit> {
     let point = mountpoint::resolve(&args.mountpoint)?;
     match mountinfo::top_at(&point)? {
-        None => bail!("{}: nothing is mounted here", point.display()),
+        None => bail!("{}: nothing is mounted here", point.in_line()),
         Some(mount) if !mount.is_weightfs() => {
             bail!(
                 "{}: not a weightfs mount but {} of {}",
-                point.display(),
+                point.in_line(),
                 mount.kind,
-                mount.source.display()
+                mount.source.in_line()
             )
         }
         Some(_) => {}
@@ -33,9 +34,9 @@ pub(crate) fn run(args: &UmountArgs) -> Result<Exit> {
         Ok(()) => Ok(Exit::Done),
         Err(Refused::Busy) => bail!(
             "{}: files are open (fuser -vm {0} shows whose); --lazy unmounts now and lets their readers finish",
-            point.display()
+            point.in_line()
         ),
-        Err(Refused::Other(why)) => bail!("{}: {why}", point.display()),
+        Err(Refused::Other(why)) => bail!("{}: {why}", point.in_line()),
     }
 }
 

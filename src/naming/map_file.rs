@@ -18,6 +18,7 @@ use super::stage::{MAX_LISTED, Out, RuleId, Stage, check_split, part_bytes};
 use super::stem::{NAME_MAX, encoded_len};
 use super::strict_json::Text;
 use super::{Mounted, Transform};
+use crate::bytes::line::InLine;
 use crate::model::elements;
 use nix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -108,7 +109,7 @@ pub(super) struct MapFile<'t> {
 
 /// Reads the whole file, if it is not too large.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, MapError> {
-    let mut problems = MapError::new(path.display().to_string());
+    let mut problems = MapError::new(path.in_line().to_string());
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     match read {

@@ -6,6 +6,7 @@ use crate::cli::ready;
 use anyhow::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use weightfs::bytes::line::InLine;
 use weightfs::fuse::Unmounter;
 
 /// How far we are, for a signal or a panic to do the right thing.
@@ -81,7 +82,7 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 if let State::Mounted(unmounter) = &*stage.lock() {
                     unmounter.abandon();
                     if stays {
-                        let point = unmounter.mountpoint().display();
+                        let point = unmounter.mountpoint().in_line();
                         log::error!(
                             "{point}: a dead mount stays behind: umount {point}, or fusermount3 -u {point}"
                         );
@@ -107,7 +108,7 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
 
 /// Unmounts; false where that cannot be done from here.
 fn leave(unmounter: &Unmounter, why: &str) -> bool {
-    log::info!("{why}: unmounting {}", unmounter.mountpoint().display());
+    log::info!("{why}: unmounting {}", unmounter.mountpoint().in_line());
     ready::notify("STOPPING=1");
     match unmounter.unmount() {
         Ok(false) => true,
@@ -118,7 +119,7 @@ fn leave(unmounter: &Unmounter, why: &str) -> bool {
             true
         }
         Err(error) => {
-            let point = unmounter.mountpoint().display();
+            let point = unmounter.mountpoint().in_line();
             log::error!(
                 "{point}: cannot unmount: {error}; it is served on until somebody does: umount {point}, or fusermount3 -u {point}"
             );

@@ -2,12 +2,13 @@
 
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
-use super::super::text::{Safe, plural};
+use super::super::text::plural;
 use super::sealed::at_fault;
 use super::{Bad, Scope, Verdict};
 use anyhow::Result;
 use std::collections::HashSet;
 use std::path::Path;
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::load::Loaded;
 use weightfs::model::{Model, Tensor};
 use weightfs::seal::{self, Seal};
@@ -34,7 +35,7 @@ pub(super) fn by_claims(
             Some(tensor) => format!(", nor for its tensor {:?}", lossy(&tensor.name)),
             None => String::new(),
         };
-        let text = format!("{}: {with} has no line for {}{nor}", typed.display(), Safe(file));
+        let text = format!("{}: {with} has no line for {}{nor}", typed.in_line(), Safe(file));
         return Err(Failure::with(Exit::Unsealed, text));
     }
     if let Some(mismatch) = report.bad.first() {
@@ -124,7 +125,7 @@ fn contradict(loaded: &Loaded, bad: &Mismatch, with: &str) -> Result<()> {
     };
     let text = format!(
         "{}: two trusted sources disagree about the {sum} of {what}\n  {} by {with}\n  {} sealed, and found",
-        loaded.sources[bad.shard as usize].path().display(),
+        loaded.sources[bad.shard as usize].path().in_line(),
         bad.expected,
         bad.found,
     );

@@ -6,6 +6,7 @@ use super::{Bad, Scope, Verdict};
 use anyhow::Result;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::InLine;
 use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::seal::{self, END, Seal, SealError, Verified, VerifyOptions};
@@ -45,7 +46,7 @@ pub(super) fn by_seal(
 /// What a seal cannot answer the anchors, the bytes can: parts of files, other kinds of digests,
 /// and all of them where the seal has no SHA-256.
 fn by_hashing(loaded: &Loaded, found: &Found, bar: &Progress, seal: &Seal) -> Result<()> {
-    let known_as = format!("found, which fits the seal {}", seal.path().display());
+    let known_as = format!("found, which fits the seal {}", seal.path().in_line());
     let tick = |done| bar.set(done);
     let (model, sources) = (&loaded.model, &loaded.sources);
     match trust::undecided(&found.anchors, model, sources, seal, &known_as, &tick)? {
