@@ -149,7 +149,7 @@ impl MapError {
 
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "map {}: ", self.map)?;
+        write!(f, "map {}: ", self.map.in_line())?;
         let total = self.count();
         let lines = if total <= MAX_LINES { total } else { MAX_LINES - 1 };
         for (i, problem) in self.problems.iter().take(lines).enumerate() {
