@@ -31,6 +31,7 @@ pub use repair::{Repair, http_ranges, repair};
 pub use undecided::{undecided, undecided_by_sealing};
 
 use crate::bytes::hex::{crc_hex, hex};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -223,7 +224,7 @@ impl fmt::Display for Said {
 impl Anchor {
     /// The anchor in words: `by the name of blob PATH`.
     pub fn source(&self) -> String {
-        let path = self.origin.display();
+        let path = self.origin.in_line();
         match self.kind {
             Kind::HfBlob | Kind::OllamaBlob => format!("by the name of the blob {path}"),
             _ => format!("in {path}"),
@@ -436,8 +437,8 @@ pub fn joined(anchors: &[Anchor], files: usize) -> Vec<Claim> {
 }
 
 fn file_of(model: &Model, shard: usize) -> String {
-    let name = model.shards.get(shard).map(|shard| String::from_utf8_lossy(&shard.file));
-    name.unwrap_or_default().into_owned()
+    let shard = model.shards.get(shard);
+    shard.map(|shard| shard.file.in_line().to_string()).unwrap_or_default()
 }
 
 /// What is spoken of.

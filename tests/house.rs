@@ -152,3 +152,20 @@ fn the_readme_has_the_same_walls() {
     ruled.sort_unstable();
     assert_eq!(rooms, ruled);
 }
+
+#[test]
+fn every_path_in_a_message_is_a_piece_of_one_line() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    let is_test = |file: &PathBuf| {
+        file.components().any(|part| part.as_os_str() == "tests") || file.ends_with("tests.rs")
+    };
+    for file in files.into_iter().filter(|file| !is_test(file)) {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            // A file may be called "x\nweightfs: all is well": bytes::line has in_line() for that.
+            assert!(!line.contains(".display()"), "{}:{}: {line}", file.display(), number + 1);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use weightfs::bytes::line::InLine;
+use weightfs::bytes::line::{InLine, Name};
 use weightfs::model::{Extent, Format};
 use weightfs::seal::hex;
 use weightfs::view::{provenance, sums};
@@ -99,6 +99,11 @@ fn gguf_hash(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
         let file = typed(model, opened, shard);
         let mut all = Sha256::new();
         let tensors = opened.model.tensors.iter().filter(|t| t.extent.shard as usize == shard);
+        let names = tensors.clone().map(|tensor| &*tensor.name).chain([&*file]);
+        if let Some(name) = names.into_iter().find(|name| name.contains(&b'\n')) {
+            let (model, name) = (model.in_line(), Name(name));
+            bail!("{model}: the name {name} has a line break, and gguf-hash no way to write one");
+        }
         for tensor in tensors {
             let mut one = Sha256::new();
             let mut take = |bytes: &[u8]| {

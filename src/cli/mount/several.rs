@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use weightfs::bytes::line::InLine;
 use weightfs::fs::WeightFs;
 use weightfs::grove::{Grove, LeftOut, Member};
 use weightfs::load::{self, Found, Walk};
@@ -52,7 +53,7 @@ pub(super) fn plan(
     let tops = [Some(directory.as_path()), canonical.as_deref().ok()];
     mountpoint::refuse_own_files(point, tops.into_iter().flatten())?;
     if models.is_empty() {
-        bail!("{}: holds no model, and neither do the directories in it", directory.display());
+        bail!("{}: holds no model, and neither do the directories in it", directory.in_line());
     }
     raise_open_files();
     let spare = spare_files();
@@ -84,7 +85,7 @@ pub(super) fn plan(
     if let (Some(first), true) = (first, members.iter().all(|member| member.model.is_err())) {
         let text = match members.len() {
             1 => first,
-            n => format!("{}: none of {n} models can be opened\n{first}", directory.display()),
+            n => format!("{}: none of {n} models can be opened\n{first}", directory.in_line()),
         };
         return Err(Failure::with(Exit::of_several(&codes), text));
     }
@@ -93,7 +94,7 @@ pub(super) fn plan(
     let (shown, left_out) = (grove.models().count(), grove.left_out());
     log::info!(
         "{}: {} mounted, {} left out",
-        directory.display(),
+        directory.in_line(),
         plural(shown, "model"),
         left_out.len()
     );
@@ -139,7 +140,7 @@ fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
 
 /// A text about the model at `path`, with its name.
 fn named(path: &Path, text: &str) -> String {
-    let path = path.display().to_string();
+    let path = path.in_line().to_string();
     if text.contains(&path) { text.to_owned() } else { format!("{path}: {text}") }
 }
 
@@ -187,7 +188,7 @@ impl<'a> Tally<'a> {
 
     fn told(self, left_out: &[LeftOut]) -> Warnings {
         let Tally { directory, options, mut warnings, models, sealed, ignored, warned } = self;
-        let name = directory.display();
+        let name = directory.in_line();
         let lines = left_out
             .iter()
             .map(|LeftOut { path, error, .. }| format!("left out: {}", named(path, error)));
