@@ -31,6 +31,7 @@ mod options;
 mod output;
 mod patience;
 mod preflight;
+mod presence;
 mod progress;
 mod provenance;
 mod ready;

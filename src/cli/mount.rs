@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::Ready;
-use super::{logfile, mountpoint, preflight};
+use super::{logfile, mountpoint, preflight, presence};
 use anyhow::{Context, Result, anyhow, bail};
 use stage::{Stage, watch_signals};
 use std::path::{Path, PathBuf};
@@ -81,6 +81,7 @@ fn mount(
     if !stage.is_mounted(mounted.unmounter()) {
         bail!("interrupted: {} is unmounted again", point.in_line());
     }
+    presence::announce(mounted.unmounter().device());
     if options.auto_unmount {
         confinement.keeper().guard(&mounted.unmounter()).context("-o auto_unmount")?;
     }
@@ -89,6 +90,7 @@ fn mount(
     confine(&confinement, stage);
     ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
+    stage.is_parting();
     parting::keep_observed(&grove);
     log::info!("unmounted {}", point.in_line());
     Ok(Exit::Done)

@@ -28,6 +28,9 @@ enum State {
     Mounting,
     Interrupted,
     Mounted(Unmounter),
+    /// Nothing is mounted any more, and what was seen is being kept. Whatever is mounted there
+    /// now is not ours.
+    Parting,
 }
 
 impl Stage {
@@ -51,6 +54,11 @@ impl Stage {
             *state = State::Mounting;
         }
         free
+    }
+
+    /// The mount is gone.
+    pub(super) fn is_parting(&self) {
+        *self.lock() = State::Parting;
     }
 
     /// False when a signal came in between.
@@ -95,6 +103,8 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
             match &*state {
                 State::Opening => std::process::exit(Exit::Failed.code().into()),
                 State::Mounting | State::Interrupted => *state = State::Interrupted,
+                // It ends soon, and sooner only at a second one.
+                State::Parting => log::info!("{signal}: unmounted already, ending"),
                 State::Mounted(unmounter) => {
                     let unmounter = unmounter.clone();
                     drop(state);
