@@ -252,8 +252,9 @@ impl Source {
         self.with_faults(Door::Usual, offset, out)
     }
 
-    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand. `Ok(false)` where they
-    /// do not come from a mapping: then nothing that was shown or copied is worth anything.
+    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand.
+    /// `Ok(false)` where they do not come from a mapping: then nothing that was shown or copied is
+    /// worth anything.
     pub fn read_through(
         &self,
         offset: u64,
@@ -387,9 +388,9 @@ impl Source {
         mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
     }
 
-    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of the
-    /// mount. What our own reading brought into its cache of the source is given back, but for the
-    /// `held` bytes at each end, which who reads on may need again.
+    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of
+    /// the mount. What our own reading brought into its cache of the source is given back, but for
+    /// the `held` bytes at each end, which who reads on may need again.
     pub fn pass_on(&self, bytes: &Range<u64>, held: u64) {
         if self.mapping.is_some()
             && let Some(gone) = self.brought.pass_on(bytes, held)
@@ -398,7 +399,7 @@ impl Source {
         }
     }
 
-    /// ESTALE rule of contract section 5: compares fstat with the identity at open.
+    /// Whether the open file was modified in place: compares fstat with the identity at open.
     /// Renames, unlinks, chmods and links are noted, not errors. Sticky once it failed.
     /// One fstat and no lock while nothing happened.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {

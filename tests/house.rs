@@ -169,3 +169,25 @@ fn every_path_in_a_message_is_a_piece_of_one_line() {
         }
     }
 }
+
+#[test]
+fn comments_fit_the_width_and_point_to_what_is_here() {
+    const WIDTH: usize = 100;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    rust_files(&root.join("tests"), &mut files);
+    let mut bad = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let comments = text.lines().zip(1..).filter(|(line, _)| line.trim().starts_with("//"));
+        for (line, number) in comments {
+            // rustfmt sees to code; a row of a table is one line.
+            let is_long = line.chars().count() > WIDTH && !line.trim().starts_with("/// |");
+            if is_long || line.contains(concat!("facts", "/")) {
+                bad.push(format!("{}:{number}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}

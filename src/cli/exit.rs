@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes of the contract, and the message of a failure.
+//! How a command ends: the exit codes, and the message of a failure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_models_the_gravest_end_wins_in_the_order_of_the_contract() {
+    fn of_several_models_the_gravest_end_wins_in_their_order() {
         use Exit::*;
         for (all, want) in [
             (vec![], Done),

@@ -58,7 +58,7 @@ impl Presence {
                 end => break end,
             }
         };
-        !matches!(end, Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        !end.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 

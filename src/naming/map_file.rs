@@ -1,4 +1,9 @@
-//! Map files, `"weightfs_map": 1`: exactly facts/remap.md 4.1.
+//! Map files, `"weightfs_map": 1`.
+//!
+//! A map is a function of one source name: `pairs` are asked first, then `rules` in the order of
+//! the file, and the first that matches decides alone. Renames happen at once, so two names may
+//! change places. What nothing matches is kept, dropped or an error, as `unmapped` says. Stages
+//! are several files, each a full pass over the names of the one before.
 //!
 //! A file is hostile input: its size, the number of its rules, the memory of their patterns
 //! and the time to apply them are bounded, and everything wrong is reported together.

@@ -6,7 +6,7 @@ use crate::seal::{Part, Seal, crc_hex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Why the bytes are believed (contract section 4).
+/// Why the bytes are believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The seal was given on the command line.
@@ -139,7 +139,7 @@ pub struct Breaker {
     pub remaining: Duration,
 }
 
-/// Everything for `.weightfs/status.json` that the store knows (contract section 3.3).
+/// Everything for `.weightfs/status.json` that the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// How bytes are checked.

@@ -1,4 +1,4 @@
-//! Sums that were observed, kept from one mount to the next (contract section 4).
+//! Sums that were observed, kept from one mount to the next.
 //!
 //! A small binary file per state of the model: magic, SHA-256 of the headers, chunk
 //! size, number of chunks, runs of sums, CRC32 of it all. Whatever does not fit makes

@@ -1,4 +1,4 @@
-//! Steps of facts/remap.md 4.2 as wholes, and the way back through a map file.
+//! The steps of `like=` as wholes, and the way back through a map file.
 
 mod values;
 

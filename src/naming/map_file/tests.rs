@@ -1,4 +1,4 @@
-//! The worked examples of facts/remap.md 4.3 and the ways in which a file can be wrong.
+//! Worked examples of each kind of rule, and the ways in which a file can be wrong.
 
 use super::super::testing::{DATA_START, by_files, floats, model, names};
 use super::*;
