@@ -39,8 +39,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let file = point.join(".weightfs/status.json");
     let wanted = file.clone();
     let text = patience::within(PATIENCE, move || std::fs::read(wanted)).ok_or_else(silent)?;
-    if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        bail!("{shown}: is in the mount {root}, but neither that nor a model in it");
+    let is_elsewhere = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    };
+    if text.as_ref().is_err_and(is_elsewhere) {
+        bail!("{shown}: is in the mount {root}, but neither that nor the directory of a model in it");
     }
     let text = text.with_context(|| file.in_line().to_string())?;
     let mut out = Out::new();
