@@ -5,7 +5,7 @@ use super::engine::{self, Opened, UnusedSeal};
 use super::exit::Exit;
 use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
-use super::text::{count, cut, one_line, plural, size};
+use super::text::{count, cut, one_line, plural, size, width};
 use anyhow::Result;
 use serde_json::Value as Json;
 use std::io;
@@ -23,8 +23,10 @@ mod layers;
 
 /// Bytes of a string that are looked at: no terminal shows more of one line.
 const STRING_PREFIX: u64 = 512;
-/// Columns of a bar.
-const BAR: usize = 24;
+/// Columns of a bar, at most and at least: where less is left there is none.
+const BAR: (usize, usize) = (24, 4);
+/// Columns that stand beside a bar.
+const BESIDE_BAR: usize = 42;
 
 pub(crate) fn run(args: &InfoArgs) -> Result<Exit> {
     let opened = engine::open(&args.model, &Default::default())?;
@@ -128,11 +130,13 @@ fn write_dtypes(document: &Json, out: &mut Out) -> io::Result<()> {
         ("", Align::Right),
         ("", Align::Right),
     ]);
+    let room = out.columns().saturating_sub(BESIDE_BAR).min(BAR.0);
+    let bar = if room < BAR.1 { 0 } else { room };
     for (name, bytes, tensors) in shares {
         let share = bytes as f64 / all;
         table.row([
             name.as_str().into(),
-            Piece::inked(Ink::Accent, out.bar(share, BAR)),
+            Piece::inked(Ink::Accent, out.bar(share, bar)),
             format!("{:.1} %", share * 100.0).into(),
             size(bytes).into(),
             plural(tensors as usize, "tensor").into(),
@@ -156,7 +160,7 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
         })
         .collect();
     let before = |of: fn(&(String, String, String)) -> &String| {
-        rows.iter().map(|row| of(row).len()).max().unwrap_or(0).min(48)
+        rows.iter().map(|row| width(of(row))).max().unwrap_or(0).min(48)
     };
     let room =
         out.columns().saturating_sub(before(|row| &row.0) + before(|row| &row.1) + 6).max(24);

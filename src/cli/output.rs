@@ -76,8 +76,9 @@ impl Out {
     pub(crate) fn new() -> Out {
         let stdout = io::stdout().lock();
         let terminal = stdout.is_terminal();
-        let columns =
-            terminal_size::terminal_size_of(&stdout).map_or(DEFAULT_COLUMNS, |(w, _)| w.0.into());
+        let terminal_columns = terminal_size::terminal_size_of(&stdout).map(|(w, _)| w.0.into());
+        let said = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns > 0);
+        let columns = terminal_columns.or_else(said).unwrap_or(DEFAULT_COLUMNS);
         Out {
             terminal,
             colour: terminal
@@ -186,7 +187,7 @@ fn is_utf8_locale() -> bool {
 
 fn bar(share: f64, columns: usize, (full, empty): (&str, &str)) -> String {
     let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    let filled = if share >= 0.0005 { filled.max(1) } else { filled };
+    let filled = if share >= 0.0005 { filled.max(1).min(columns) } else { filled };
     full.repeat(filled) + &empty.repeat(columns.saturating_sub(filled))
 }
 

@@ -43,7 +43,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
     };
     if text.as_ref().is_err_and(is_elsewhere) {
-        bail!("{shown}: is in the mount {root}, but neither that nor the directory of a model in it");
+        bail!(
+            "{shown}: is in the mount {root}, but neither that nor the directory of a model in it"
+        );
     }
     let text = text.with_context(|| file.in_line().to_string())?;
     let mut out = Out::new();

@@ -326,3 +326,15 @@ def test_a_target_without_end_is_refused(weightfs, tiny, tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"weightfs_map": 1, "rules": [{"regex": "(.*)", "to": "${1}" * 1_000_000}]}))
     said = weightfs.run("map", tiny, "--map", tmp_path / "map.json", code=1).err
     assert "map.json" in said and len(said) < 2000
+
+
+def test_info_fits_a_narrow_window_and_a_wide_one(weightfs, tmp_path):
+    model = Gguf().key("general.architecture", "str", "llama")
+    for number, kind in enumerate(("F32", "Q8_0", "Q4_K", "Q6_K")):
+        model.tensor(f"t{number}", kind, (4, 256))
+    path = model.write(tmp_path / "m.gguf")
+    for columns, bar in ((40, 0), (50, 8), (100, 24)):
+        lines = weightfs.run("info", path, env={"COLUMNS": str(columns), "LC_ALL": "C"}).text.splitlines()
+        shares = lines[lines.index("dtypes by bytes") + 1 :][:4]
+        assert all(len(re.findall("[#.]", line.split("%")[0].rsplit(" ", 2)[0])) == bar for line in shares), shares
+        assert max(map(len, shares)) <= columns, shares

@@ -178,6 +178,13 @@ def test_status_of_what_is_not_mounted(weightfs, tmp_path):
     assert str(tmp_path / "plain") in weightfs.run("status", tmp_path / "plain", code=1).err
 
 
+def test_status_of_what_is_in_a_mount_and_no_mount(weightfs, mount, tiny):
+    mounted = mount(tiny)
+    for place in (mounted / "model.json", mounted / "tensors"):
+        said = weightfs.run("status", place, code=1).err
+        assert f"{place}: is in the mount {mounted.path}, but neither" in said, said
+
+
 def test_umount_takes_down_only_our_mounts(root, weightfs, tmp_path):
     point = tmp_path / "tmpfs"
     point.mkdir()
