@@ -242,6 +242,7 @@ const ERRORS: &[(&str, &str)] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("NO_COLOR", "No colours, even on a terminal."),
+    ("COLUMNS", "Columns of the output where it is no terminal."),
     ("NOTIFY_SOCKET", "systemd's: told when the mount is ready and when it stops."),
     ("FUSERMOUNT_PATH", "The fusermount3 to use."),
     (
