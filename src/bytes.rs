@@ -1,5 +1,5 @@
-//! Random access to bytes, without saying where they lie; bytes as hexadecimal digits; and the
-//! checksums of runs of them.
+//! Random access to bytes, without saying where they lie; bytes as hexadecimal digits, or as a
+//! piece of a line for people; and the checksums of runs of them.
 //!
 //! The formats read through [`ReadAt`]; a file, a checked store and a slice in a
 //! test all offer it. Must not know files, formats or checks.
@@ -8,6 +8,7 @@ use std::io;
 
 pub mod crc;
 pub mod hex;
+pub mod line;
 
 /// Bytes that can be copied out from any place.
 pub trait ReadAt {

@@ -32,6 +32,7 @@ mod options;
 mod output;
 mod patience;
 mod preflight;
+mod presence;
 mod progress;
 mod provenance;
 mod ready;

@@ -35,7 +35,8 @@ pub enum Detected {
     Safetensors,
     /// JSON text: perhaps the index of a sharded set, perhaps an error message.
     Json,
-    /// Something else; the text says what it looks like ("a Git LFS pointer", "a zip archive", ...).
+    /// Something else; the text says what it looks like ("a Git LFS pointer", "a zip archive",
+    /// ...).
     Other(&'static str),
 }
 

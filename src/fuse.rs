@@ -256,7 +256,8 @@ impl Serving {
 
     fn open(self, fs: &Grove, ino: Ino) -> Result<(Handle, FopenFlags), FsError> {
         let spot = fs.spot(ino)?;
-        // Pages in the kernel's cache would outlive a change of the source: look before they are used.
+        // Pages in the kernel's cache would outlive a change of the source: look before they are
+        // used.
         fs.check_source(spot)?;
         let handle = fs.open(ino)?;
         let size = if spot.is_live() { 0 } else { fs.attr(spot)?.size };
@@ -480,8 +481,8 @@ impl Filesystem for Adapter {
     ) {
         let listed = guarded(|| {
             self.fs.list(ino(number)?, offset, &mut |next, spot, name| {
-                // Where the size is not known yet, the name alone counts: valid for no time, so that
-                // whoever wants the size asks for it.
+                // Where the size is not known yet, the name alone counts: valid for no time, so
+                // that whoever wants the size asks for it.
                 let known =
                     self.fs.knows_size(spot).then(|| self.fs.attr(spot)).and_then(Result::ok);
                 let (ttl, attr) = match known {

@@ -253,7 +253,8 @@ impl Layout {
         (!elsewhere).then_some(found)
     }
 
-    /// `model.safetensors` in a directory of tensors: in each dtype's, the stored one's is at the root.
+    /// `model.safetensors` in a directory of tensors: in each dtype's, the stored one's is at the
+    /// root.
     fn whole_in(&self, repr: Repr) -> Option<Node> {
         let whole = self.root.iter().any(|&(_, n)| n == Node::Whole(Repr::Stored));
         (whole && repr != Repr::Stored).then_some(Node::Whole(repr))

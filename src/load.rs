@@ -62,7 +62,8 @@ impl Loaded {
 /// believed: see [`crate::format::gguf::parse_known`].
 pub type Recall<'a> = dyn Fn(&Path) -> Vec<(Box<[u8]>, Known)> + 'a;
 
-/// Opens the model that `spec` names (contract section 1, MODEL).
+/// Opens the model that `spec` names: a file, a part of a set, an index, a directory that holds
+/// one model, or a name in a store.
 pub fn open(spec: &Path, io: IoMode) -> Result<Loaded, LoadError> {
     open_known(spec, io, &|_| Vec::new())
 }

@@ -68,7 +68,8 @@ impl Extent {
         self.offset + self.len
     }
 
-    /// The part of `len` bytes that starts `from` bytes into this extent; the caller keeps it inside.
+    /// The part of `len` bytes that starts `from` bytes into this extent; the caller keeps it
+    /// inside.
     pub const fn slice(self, from: u64, len: u64) -> Extent {
         Extent { shard: self.shard, offset: self.offset + from, len }
     }

@@ -76,7 +76,7 @@ impl fmt::Display for MapSpec {
             MapSpec::None => f.write_str("none"),
             MapSpec::Hf => f.write_str("hf"),
             MapSpec::Gguf => f.write_str("gguf"),
-            MapSpec::File(path) => path.display().fmt(f),
+            MapSpec::File(path) => path.to_string_lossy().fmt(f),
         }
     }
 }

@@ -42,6 +42,7 @@ pub use target::is_seal;
 pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
 use crate::bytes::hex;
+use crate::bytes::line::InLine;
 use crate::source::{Source, SourceError};
 use crate::trust::{Contradiction, Known};
 use base64::Engine;
@@ -289,7 +290,7 @@ impl Seal {
             };
             let Some(good) = good else {
                 return Err(SealError::Invalid {
-                    file: self.path().display().to_string(),
+                    file: self.path().in_line().to_string(),
                     what: format!("the chunk table at byte {table} is not base64 of whole sums"),
                 });
             };

@@ -14,6 +14,7 @@ mod sigbus;
 pub use identity::{Identity, Timestamp, timestamp};
 
 use crate::bytes::ReadAt;
+use crate::bytes::line::InLine;
 use ahead::{Ahead, Pages};
 use brought::Brought;
 use direct::Direct;
@@ -140,11 +141,11 @@ impl Source {
     /// Opens `path` (regular files only, O_CLOEXEC) and remembers its identity.
     pub fn open(path: &Path, io: IoMode) -> Result<Source, SourceError> {
         let fail = |op: &str| {
-            let (file, op) = (path.display().to_string(), op.to_owned());
+            let (file, op) = (path.in_line().to_string(), op.to_owned());
             move |source| SourceError::Io { file, op, source }
         };
         let regular = |kind: FileType| match not_a_file(kind) {
-            Some(kind) => Err(SourceError::NotAFile { file: path.display().to_string(), kind }),
+            Some(kind) => Err(SourceError::NotAFile { file: path.in_line().to_string(), kind }),
             None => Ok(()),
         };
         // Before opening too, since opening a device can do things.
@@ -256,8 +257,9 @@ impl Source {
         self.with_faults(Door::Usual, offset, out)
     }
 
-    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand. `Ok(false)` where they
-    /// do not come from a mapping: then nothing that was shown or copied is worth anything.
+    /// As [`Source::read_at`], and shows the bytes to `see`, in order, while they are at hand.
+    /// `Ok(false)` where they do not come from a mapping: then nothing that was shown or copied is
+    /// worth anything.
     pub fn read_through(
         &self,
         offset: u64,
@@ -391,9 +393,9 @@ impl Source {
         mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
     }
 
-    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of the
-    /// mount. What our own reading brought into its cache of the source is given back, but for the
-    /// `held` bytes at each end, which who reads on may need again.
+    /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of
+    /// the mount. What our own reading brought into its cache of the source is given back, but for
+    /// the `held` bytes at each end, which who reads on may need again.
     pub fn pass_on(&self, bytes: &Range<u64>, held: u64) {
         if self.mapping.is_some()
             && let Some(gone) = self.brought.pass_on(bytes, held)
@@ -402,7 +404,7 @@ impl Source {
         }
     }
 
-    /// ESTALE rule of contract section 5: compares fstat with the identity at open.
+    /// Whether the open file was modified in place: compares fstat with the identity at open.
     /// Renames, unlinks, chmods and links are noted, not errors. Sticky once it failed.
     /// One fstat and no lock while nothing happened.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
@@ -465,7 +467,7 @@ impl Source {
                     self.ctime.store(now.ctime_nanos(), Ordering::Release);
                     drop(baseline);
                     for what in new {
-                        log::warn!("{}: {what}; still served", self.path.display());
+                        log::warn!("{}: {what}; still served", self.path.in_line());
                     }
                     return Ok(());
                 }
@@ -495,18 +497,18 @@ impl Source {
         if self.changed.set(what).is_ok()
             && let Some(what) = self.changed.get()
         {
-            log::error!("{}: changed since it was opened: {what}", self.path.display());
+            log::error!("{}: changed since it was opened: {what}", self.path.in_line());
         }
         self.changed_error(self.changed.get().map_or("", String::as_str))
     }
 
     fn changed_error(&self, what: &str) -> SourceError {
-        SourceError::Changed { file: self.path.display().to_string(), what: what.to_owned() }
+        SourceError::Changed { file: self.path.in_line().to_string(), what: what.to_owned() }
     }
 
     fn stat(&self) -> Result<Identity, SourceError> {
         Identity::now(&self.file).map_err(|source| SourceError::Io {
-            file: self.path.display().to_string(),
+            file: self.path.in_line().to_string(),
             op: "stat".to_owned(),
             source,
         })
@@ -547,7 +549,7 @@ impl Source {
 
     fn read_failed(&self, verb: &str, offset: u64, len: usize, source: io::Error) -> SourceError {
         SourceError::Io {
-            file: self.path.display().to_string(),
+            file: self.path.in_line().to_string(),
             op: format!("{verb} of {len} bytes at {offset}"),
             source,
         }

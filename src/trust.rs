@@ -39,6 +39,7 @@ pub use list::{List, ListError};
 pub use repair::{Repair, http_ranges, repair};
 pub use undecided::{disproved, unanswered, unanswered_by, undecided, undecided_by_sealing};
 
+use crate::bytes::line::InLine;
 use std::path::{Path, PathBuf};
 
 /// What kind of thing an anchor is.
@@ -133,7 +134,7 @@ pub struct Found {
 impl Anchor {
     /// The anchor in words: `by the name of blob PATH`.
     pub fn source(&self) -> String {
-        let path = self.origin.display();
+        let path = self.origin.in_line();
         match self.kind {
             Kind::HfBlob | Kind::OllamaBlob => format!("by the name of the blob {path}"),
             Kind::CommandLine => "on the command line".to_owned(),

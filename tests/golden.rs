@@ -36,7 +36,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Multi-byte fields of a block, from and to, for types whose big-endian layout somebody has defined.
+/// Multi-byte fields of a block, from and to, for types whose big-endian layout somebody has
+/// defined.
 fn fields(dtype: DType) -> &'static [(usize, usize)] {
     match dtype {
         DType::F32 | DType::I32 => &[(0, 4)],

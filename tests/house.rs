@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("grove", &["fs", "layout", "naming", "store", "view"]),
-    ("fuse", &["fs", "grove", "layout", "store"]),
+    ("fuse", &["bytes", "fs", "grove", "layout", "store"]),
 ];
 
 fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -151,4 +151,43 @@ fn the_readme_has_the_same_walls() {
     rooms.sort_unstable();
     ruled.sort_unstable();
     assert_eq!(rooms, ruled);
+}
+
+#[test]
+fn every_path_in_a_message_is_a_piece_of_one_line() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    let is_test = |file: &PathBuf| {
+        file.components().any(|part| part.as_os_str() == "tests") || file.ends_with("tests.rs")
+    };
+    for file in files.into_iter().filter(|file| !is_test(file)) {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            // A file may be called "x\nweightfs: all is well": bytes::line has in_line() for that.
+            assert!(!line.contains(".display()"), "{}:{}: {line}", file.display(), number + 1);
+        }
+    }
+}
+
+#[test]
+fn comments_fit_the_width_and_point_to_what_is_here() {
+    const WIDTH: usize = 100;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    rust_files(&root.join("tests"), &mut files);
+    let mut bad = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let comments = text.lines().zip(1..).filter(|(line, _)| line.trim().starts_with("//"));
+        for (line, number) in comments {
+            // rustfmt sees to code; a row of a table is one line.
+            let is_long = line.chars().count() > WIDTH && !line.trim().starts_with("/// |");
+            if is_long || line.contains(concat!("facts", "/")) {
+                bad.push(format!("{}:{number}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
 }

@@ -160,17 +160,13 @@ fn checkpoint_names_become_the_gguf_names_of_the_reference() {
 }
 
 #[test]
-fn a_million_names_are_indexed_quickly_and_found() {
+fn a_million_names_are_indexed_and_found() {
     let count = 1_000_000u32;
     let names: Vec<String> =
         (0..count).map(|i| format!("model.layers.{}.mlp.experts.{i}.up", i / 128)).collect();
     let stem = |i: u32| file_stem(names[i as usize].as_bytes(), 5);
-    let start = std::time::Instant::now();
     let index = StemIndex::build(count, stem).unwrap();
-    let built = start.elapsed();
     for i in (0..count).step_by(997) {
         assert_eq!(index.find(names[i as usize].as_bytes(), stem), Some(i));
     }
-    println!("1,000,000 names indexed in {built:?}");
-    assert!(built.as_secs() < 20, "{built:?}");
 }

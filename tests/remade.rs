@@ -1,4 +1,4 @@
-//! What `map=hf` undoes, against the formulas of facts/remap.md section 2 written out plainly:
+//! What `map=hf` undoes, against the formulas of llama.cpp's converter written out plainly:
 //! every value by its index, from values that were decoded whole.
 #![allow(clippy::unwrap_used)]
 

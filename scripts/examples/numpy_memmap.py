@@ -3,6 +3,7 @@
 # Run: python3 numpy_memmap.py MNT TENSOR        e.g. /mnt/g token_embd.weight
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -28,4 +29,5 @@ def main(mount, name):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} MNT TENSOR")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(Path(sys.argv[1]), sys.argv[2])

@@ -2,6 +2,7 @@
 # Puts the first rows of an embedding matrix into Qdrant, straight from the mount, and searches the neighbours of one.
 # Run: python3 qdrant_rows.py MNT TENSOR [ROWS [ROW]]        e.g. /mnt/m embeddings.word_embeddings.weight 5000 2013
 
+import signal
 import sys
 from pathlib import Path
 
@@ -33,4 +34,5 @@ def main(mount, name, rows=2000, row=0):
 if __name__ == "__main__":
     if not 3 <= len(sys.argv) <= 5:
         sys.exit(f"usage: {sys.argv[0]} MNT TENSOR [ROWS [ROW]]")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

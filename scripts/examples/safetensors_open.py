@@ -2,6 +2,7 @@
 # Opens a whole model as one safetensors file that does not exist: the mount makes it up while it is read.
 # Run: python3 safetensors_open.py FILE [TENSOR]        e.g. /mnt/g/f32/model.safetensors, /mnt/g/hf/model.safetensors
 
+import signal
 import sys
 
 from safetensors import safe_open
@@ -24,4 +25,5 @@ def main(path, wanted=None):
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit(f"usage: {sys.argv[0]} FILE [TENSOR]")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(*sys.argv[1:])

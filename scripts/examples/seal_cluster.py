@@ -3,6 +3,7 @@
 # Run: python3 seal_cluster.py seal|verify MODEL [SCHEDULER]        e.g. tcp://head:8786; else a worker per core of this machine
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,14 @@ def weightfs(*words):
     return done.stdout
 
 
+def tell(text):
+    """Prints; that nobody reads on, as behind head, is no reason to stop sealing."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def on_all(command, files, scheduler):
     """Runs `weightfs COMMAND --part FILE` for each file, and says which failed, if any did."""
     cluster = scheduler or LocalCluster(threads_per_worker=1, dashboard_address=None)
@@ -28,7 +37,7 @@ def on_all(command, files, scheduler):
         failed = 0
         for task in as_completed(tasks):
             if task.status == "finished":
-                print(task.result(), end="", flush=True)
+                tell(task.result())
             else:
                 print(f"{tasks[task]}: {task.exception()}", file=sys.stderr)
                 failed += 1
@@ -46,7 +55,7 @@ def main(command, model, scheduler=None):
     on_all(command, files, scheduler)
     if command == "seal":
         parts = [f"{file}.weightfs-part.json" for file in files]
-        print(weightfs("seal", "--merge", *parts, model), end="")
+        tell(weightfs("seal", "--merge", *parts, model))
         for part in parts:
             Path(part).unlink()
 

@@ -2,6 +2,7 @@
 # Asks SQL questions about a model: DuckDB over the descriptions of its tensors. Here: how many bytes by type and by layer.
 # Run: python3 tables.py MNT, or without a mount: weightfs ls MODEL --json | python3 tables.py -
 
+import signal
 import sys
 from pathlib import Path
 
@@ -34,4 +35,5 @@ def main(place):
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(f"usage: {sys.argv[0]} MNT|-")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(sys.argv[1])

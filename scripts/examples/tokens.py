@@ -2,6 +2,7 @@
 # Splits a text into tokens with the tokenizer that is inside a GGUF: a mount with map=hf shows it as tokenizer.json.
 # Run: weightfs MODEL.gguf MNT -o map=hf && python3 tokens.py MNT "some text"
 
+import signal
 import sys
 from pathlib import Path
 
@@ -20,4 +21,5 @@ def main(mount, text):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} MNT TEXT")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(Path(sys.argv[1]), sys.argv[2])

@@ -2,6 +2,7 @@
 # Compares every tensor of a mount with the reference packages by torch.allclose, and how long loading all of them takes, as a ratio to torch.load.
 # Run: weightfs MODEL MNT && python3 torch_check.py MODEL MNT [ROUNDS]        MODEL: a .gguf or .safetensors file
 
+import signal
 import statistics
 import sys
 import tempfile
@@ -75,4 +76,5 @@ def main(model, mount, rounds=5):
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
         sys.exit(f"usage: {sys.argv[0]} MODEL MNT [ROUNDS]")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
     main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -15,6 +15,7 @@ tidy() {
 }
 trap tidy EXIT
 trap 'exit 130' INT TERM
+trap 'exit 141' PIPE
 mkdir "$place/base" "$place/tuned"
 weightfs mount "$1" "$place/base"
 weightfs mount "$2" "$place/tuned"

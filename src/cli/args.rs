@@ -70,7 +70,8 @@ pub(crate) struct MountArgs {
     /// The directory to mount on
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoint: PathBuf,
-    /// Options, separated by commas; a comma or backslash in a value is written \, or \\ (may be repeated)
+    /// Options, separated by commas; a comma or backslash in a value is written \, or \\ (may be
+    /// repeated)
     #[arg(short = 'o', id = "options", value_name = "OPT[,OPT]...", action = ArgAction::Append)]
     options: Vec<OsString>,
     /// Stay in the foreground and log to stderr
@@ -218,8 +219,8 @@ pub(crate) struct VerifyArgs {
     /// are read
     #[arg(long)]
     pub(crate) part: bool,
-    /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance report,
-    /// a model signature's digests, or a seal
+    /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance
+    /// report, a model signature's digests, or a seal
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]
     pub(crate) against: Option<PathBuf>,
     /// Compare with the SHA-256 of the file, 64 hex digits

@@ -4,6 +4,7 @@
 use super::exit;
 use anyhow::{Error, anyhow};
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::InLine;
 use weightfs::load::{self, Found, LoadError, Walk};
 
 /// What a command is to look at.
@@ -29,9 +30,9 @@ fn below(typed: &Path) -> Vec<Named> {
         Ok(walk) => walk,
         Err(error) => return none(error.into()),
     };
-    notes.iter().for_each(|note| exit::say(note));
+    notes.iter().for_each(|note| exit::warn(note));
     if models.is_empty() {
-        let name = typed.display();
+        let name = typed.in_line();
         return none(anyhow!("{name}: holds no model, and neither do the directories in it"));
     }
     let named = |Found { path, problem, .. }: Found| {

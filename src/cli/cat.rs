@@ -4,14 +4,16 @@ use super::args::{CatArgs, Form};
 use super::engine::{self, Opened};
 use super::exit::Exit;
 use super::output::of_stdout;
-use super::text::Safe;
 use anyhow::{Context, Result, anyhow};
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use weightfs::bytes::line::{InLine, Name, Safe};
 use weightfs::content::Content;
 use weightfs::naming::{Mounted, file_stem};
 use weightfs::quant::Target;
+use weightfs::view::json::lossy;
 use weightfs::view::{self, Repr, document};
 
 /// Bytes read at once: large enough for full speed, small enough for `head -c` to be quick.
@@ -22,12 +24,11 @@ const SUGGESTIONS: usize = 3;
 pub(crate) fn run(args: &CatArgs) -> Result<Exit> {
     let opened = engine::open_for_reading(&args.model, &args.names)?;
     let wanted = args.tensor.as_bytes();
-    let tensor = find(&opened, wanted)
-        .ok_or_else(|| unknown(&opened, wanted, &args.model.to_string_lossy()))?;
+    let tensor = find(&opened, wanted).ok_or_else(|| unknown(&opened, wanted, &args.model))?;
     let content =
-        content(&opened, &tensor, args.form).with_context(|| args.model.display().to_string())?;
+        content(&opened, &tensor, args.form).with_context(|| args.model.in_line().to_string())?;
     copy(&opened, &content, &mut io::stdout().lock())
-        .with_context(|| format!("tensor \"{}\"", Safe(tensor.name)))?;
+        .with_context(|| format!("tensor {}", Name(tensor.name)))?;
     Ok(Exit::Done)
 }
 
@@ -96,10 +97,9 @@ pub(super) fn find<'a>(opened: &'a Opened, wanted: &[u8]) -> Option<Mounted<'a>>
 }
 
 /// The error for a name that no tensor has, with those that are near.
-pub(super) fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Error {
-    let wanted = Safe(wanted).to_string();
-    let mut text = format!("{model}: there is no tensor \"{wanted}\"");
-    let near = near(opened, &wanted);
+pub(super) fn unknown(opened: &Opened, wanted: &[u8], model: &Path) -> anyhow::Error {
+    let mut text = format!("{}: there is no tensor {}", model.in_line(), Name(wanted));
+    let near = near(opened, &lossy(wanted));
     match &near[..] {
         [] => text.push_str("; weightfs ls lists them"),
         names => {
@@ -114,8 +114,7 @@ pub(super) fn unknown(opened: &Opened, wanted: &[u8], model: &str) -> anyhow::Er
 /// The names most like `wanted`.
 fn near(opened: &Opened, wanted: &str) -> Vec<String> {
     let model = &opened.model;
-    let names = (0..opened.catalog.len(model))
-        .map(|i| String::from_utf8_lossy(opened.catalog.get(model, i).name));
+    let names = (0..opened.catalog.len(model)).map(|i| lossy(opened.catalog.get(model, i).name));
     most_alike(wanted, names)
 }
 
@@ -135,7 +134,7 @@ fn most_alike<'n>(wanted: &str, names: impl Iterator<Item = Cow<'n, str>>) -> Ve
         if best.len() == SUGGESTIONS && best[SUGGESTIONS - 1].0 >= score {
             continue;
         }
-        best.push((score, Safe(name.as_bytes()).to_string()));
+        best.push((score, name.in_line().to_string()));
         best.sort_by(|a, b| b.0.total_cmp(&a.0));
         best.truncate(SUGGESTIONS);
     }

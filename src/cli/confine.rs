@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weightfs::bytes::line::InLine;
 use weightfs::fuse::{Surroundings, Unmounter};
 use weightfs::grove::Grove;
 use weightfs::seal;
@@ -38,7 +39,7 @@ impl Confinement {
         let wanted = unsealed.then(seal::cache_home).flatten();
         let writable = wanted.map(|cache| cache.join("tofu")).filter(|dir| {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-            made.inspect_err(|error| log::debug!("{}: {error}", dir.display())).is_ok()
+            made.inspect_err(|error| log::debug!("{}: {error}", dir.in_line())).is_ok()
         });
         Confinement { keeper, grove, writable }
     }

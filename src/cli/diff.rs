@@ -3,18 +3,19 @@
 use super::args::{DiffArgs, NameArgs};
 use super::engine::{self, Opened};
 use super::exit::{self, Exit};
-use super::output::{Ink, Out};
+use super::output::{Ink, Out, Piece};
 use super::progress::Progress;
 use super::table::{Align, Table};
-use super::text::{self, Safe, number, plural, shape};
+use super::text::{self, number, plural, shape};
 use anyhow::Result;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use weightfs::bytes::line::Name;
 use weightfs::naming::MapSpec;
 use weightfs::survey;
 use weightfs::survey::diff::{self, Compared, Difference, Shown, Side, Verdict};
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
         _ => None,
     });
     for error in failed.take(PRINTED) {
-        exit::say(&format!("tensor \"{}\": {}", Safe(error.name.as_bytes()), error.source));
+        exit::warn(&format!("tensor {}: {}", Name(error.name.as_bytes()), error.source));
     }
     if totals.failed > PRINTED {
         exit::say(&format!(
@@ -198,7 +199,7 @@ fn write(all: &mut [Compared<'_>], totals: &Totals, out: &mut Out) -> io::Result
     ]);
     let mut rows = 0;
     for pair in all.iter().filter(|pair| !matches!(pair.verdict, Verdict::Same)) {
-        table.row(row(pair, out));
+        table.row(row(pair));
         rows += 1;
     }
     if rows > 0 {
@@ -206,10 +207,10 @@ fn write(all: &mut [Compared<'_>], totals: &Totals, out: &mut Out) -> io::Result
     }
     let words = totals.words();
     let colon = if words.is_empty() { "" } else { ": " };
-    writeln!(out, "{}{colon}{words}", plural(all.len(), "tensor"))
+    out.line(format_args!("{}{colon}{words}", plural(all.len(), "tensor")))
 }
 
-fn row(pair: &Compared<'_>, out: &Out) -> [String; 7] {
+fn row(pair: &Compared<'_>) -> [Piece; 7] {
     let both = |of: &dyn Fn(&Shown<'_>) -> String| match (&pair.a, &pair.b) {
         (Some(a), Some(b)) if of(a) == of(b) => of(a),
         (Some(a), Some(b)) => format!("{} -> {}", of(a), of(b)),
@@ -230,10 +231,12 @@ fn row(pair: &Compared<'_>, out: &Out) -> [String; 7] {
             found.rms().map_or("-".into(), number),
             found.cosine().map_or("-".into(), |cosine| format!("{cosine:.6}")),
             format!("{:.2} %", found.differing as f64 / found.elements.max(1) as f64 * 100.0),
-        ],
-        None => [out.ink(Ink::Warn, word).into_owned(), "".into(), "".into(), "".into()],
+        ]
+        .map(Piece::from),
+        None => [Piece::inked(Ink::Warn, word), "".into(), "".into(), "".into()],
     };
     let name = text::name(&pair.name);
     let dtype = both(&|shown| shown.dtype.name().to_owned());
-    [name, dtype, both(&|shown| shape(&shown.shape)), most, rms, cosine, differing]
+    let shape = both(&|shown| shape(&shown.shape));
+    [name.into(), dtype.into(), shape.into(), most, rms, cosine, differing]
 }

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weightfs::bytes::line::InLine;
 use weightfs::format::gguf::Known;
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::fs::Hf;
@@ -141,7 +142,7 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
 
 /// The error of a mount that would lack names of the reference, with the way on.
 fn unlike(error: MapError, model: &Path, options: &Options, like: &Path) -> anyhow::Error {
-    let shown = |path: &Path| path.display().to_string();
+    let shown = |path: &Path| path.in_line().to_string();
     let map = options.map.iter().map(|map| format!(" --map {}", shown(Path::new(map))));
     let map = map.collect::<String>();
     let (model, like) = (shown(model), shown(like));
@@ -254,7 +255,7 @@ pub(crate) fn disagreement(
 ) -> Option<Contradiction> {
     trust::contradiction(anchors, &loaded.model).or_else(|| {
         let seal = seal?;
-        let known_as = format!("in the seal {}", seal.path().display());
+        let known_as = format!("in the seal {}", seal.path().in_line());
         trust::contradicted(anchors, &loaded.model, seal, &known_as)
     })
 }
@@ -271,7 +272,7 @@ pub(crate) fn agree(
     if let Some(wrong) = disagreement(loaded, anchors, Some(seal)) {
         return Err(distrust(&wrong));
     }
-    let known_as = format!("found, which fits the seal {}", seal.path().display());
+    let known_as = format!("found, which fits the seal {}", seal.path().in_line());
     let (model, sources) = (&loaded.model, &loaded.sources);
     match trust::undecided(anchors, model, sources, seal, &known_as, tick)? {
         Some(wrong) => Err(distrust(&wrong)),
@@ -345,7 +346,7 @@ fn choose_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Opt
             None => {
                 let text = format!(
                     "{0}: not sealed, and seal=require refuses that (weightfs seal {0})",
-                    model.display()
+                    model.in_line()
                 );
                 Err(Failure::with(Exit::Unsealed, text))
             }
@@ -456,7 +457,7 @@ fn catalog(
     };
     // Names and shapes are in the headers: nothing else of it is read.
     let reference = load(path, IoMode::Auto).context("like=")?.model;
-    let label = path.display().to_string();
+    let label = path.in_line().to_string();
     let like = Reference { label: &label, model: &reference };
     Ok(Catalog::build_like(model, &facts, &stages, Some(like))?)
 }

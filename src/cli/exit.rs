@@ -1,9 +1,9 @@
-//! How a command ends: the exit codes of the contract, and the message of a failure.
+//! How a command ends: the exit codes, and the message of a failure.
 
-use super::text::Safe;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
+use weightfs::bytes::line::InLine;
 
 /// The exit codes, all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,9 +120,20 @@ pub(crate) fn complain(error: &anyhow::Error) {
     say(&message(error));
 }
 
-/// Prints `weightfs: text` on stderr. Nobody can be told when that fails.
+/// Prints `weightfs: text` on stderr, in at most four lines. Nobody can be told when that fails.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "weightfs: {}", four_lines(&without_numbers(text)));
+}
+
+/// Prints `weightfs: text` on stderr as one line, whatever is in it.
+pub(crate) fn warn(text: &str) {
+    let text = printable(&without_numbers(text), MAX_LINE);
+    let _ = writeln!(io::stderr().lock(), "weightfs: {text}");
+}
+
+/// A message as one line of a log, which may be longer than one of a terminal.
+pub(crate) fn log_line(text: &str) -> String {
+    printable(&without_numbers(text), 8 * MAX_LINE)
 }
 
 /// The error and its causes on one line, unless a message brings its own lines. What one of
@@ -167,13 +178,15 @@ pub(crate) fn without_numbers(text: &str) -> String {
     out + rest
 }
 
-/// At most four lines, and nothing that a terminal would obey.
+/// At most four lines, and nothing that a terminal would obey. Only the first begins where lines
+/// begin: should a name that nobody escaped bring a line of its own, it cannot pass for ours.
 fn four_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = if lines.len() > 4 { 3 } else { lines.len() };
     let mut out = Vec::with_capacity(4);
     for line in &lines[..shown] {
-        out.push(printable(line));
+        let before = if out.is_empty() || line.starts_with("  ") { "" } else { "  " };
+        out.push(format!("{before}{}", printable(line, MAX_LINE)));
     }
     if lines.len() > shown {
         out.push(format!("  ... and {} lines more", lines.len() - shown));
@@ -186,20 +199,20 @@ const MAX_LINE: usize = 1000;
 
 /// A line for a terminal. Of one that is too long the middle is missing: the beginning says what
 /// it is about, the end what is wrong.
-fn printable(line: &str) -> String {
-    let escaped = Safe(shorten(line).as_bytes()).to_string();
-    shorten(&escaped).into_owned()
+fn printable(line: &str, most: usize) -> String {
+    let escaped = shorten(line, most).in_line().to_string();
+    shorten(&escaped, most).into_owned()
 }
 
-fn shorten(text: &str) -> Cow<'_, str> {
+fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     const GAP: &str = " ... ";
     const TAIL: usize = 300;
-    if text.len() <= MAX_LINE {
+    if text.len() <= most {
         return text.into();
     }
     let boundary =
         |range: std::ops::RangeInclusive<usize>| range.rev().find(|&i| text.is_char_boundary(i));
-    let head = boundary(0..=MAX_LINE - GAP.len() - TAIL).unwrap_or(0);
+    let head = boundary(0..=most - GAP.len() - TAIL).unwrap_or(0);
     let tail = boundary(head..=text.len() - TAIL + 3).unwrap_or(text.len());
     format!("{}{GAP}{}", &text[..head], &text[tail..]).into()
 }
@@ -224,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_models_the_gravest_end_wins_in_the_order_of_the_contract() {
+    fn of_several_models_the_gravest_end_wins_in_their_order() {
         use Exit::*;
         for (all, want) in [
             (vec![], Done),
@@ -278,7 +291,8 @@ mod tests {
     #[test]
     fn an_error_is_at_most_four_lines_and_tells_the_terminal_nothing() {
         let text = four_lines("a\x1b[2J\n\nb\nc\nd\ne");
-        assert_eq!(text, "a\\x1b[2J\nb\nc\n  ... and 2 lines more");
-        assert_eq!(four_lines("a\nb\nc\nd"), "a\nb\nc\nd");
+        assert_eq!(text, "a\\x1b[2J\n  b\n  c\n  ... and 2 lines more");
+        assert_eq!(four_lines("a\n  b\n c\nd"), "a\n  b\n   c\n  d");
+        assert_eq!(log_line("a\r\nweightfs: b (os error 1)"), "a\\r\\nweightfs: b");
     }
 }

@@ -3,14 +3,15 @@
 use super::args::InfoArgs;
 use super::engine::{self, Opened, UnusedSeal};
 use super::exit::Exit;
-use super::output::{Ink, Out};
+use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
-use super::text::{Safe, count, cut, one_line, plural, size};
+use super::text::{count, cut, one_line, plural, size, width};
 use anyhow::Result;
 use serde_json::Value as Json;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use weightfs::bytes::ReadAt;
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::model::{Array, Format, Text, Value};
 use weightfs::seal;
@@ -22,8 +23,10 @@ mod layers;
 
 /// Bytes of a string that are looked at: no terminal shows more of one line.
 const STRING_PREFIX: u64 = 512;
-/// Columns of a bar.
-const BAR: usize = 24;
+/// Columns of a bar, at most and at least: where less is left there is none.
+const BAR: (usize, usize) = (24, 4);
+/// Columns that stand beside a bar.
+const BESIDE_BAR: usize = 42;
 
 pub(crate) fn run(args: &InfoArgs) -> Result<Exit> {
     let opened = engine::open(&args.model, &Default::default())?;
@@ -40,8 +43,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<Exit> {
 
 fn write(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()> {
     let title = opened.entry.file_name().unwrap_or(opened.entry.as_os_str());
-    let title = Safe(title.as_encoded_bytes()).to_string();
-    writeln!(out, "{}", out.ink(Ink::Bold, &title))?;
+    out.pieces([Piece::inked(Ink::Bold, title.in_line().to_string())])?;
     write_facts(opened, document, out)?;
     write_dtypes(document, out)?;
     layers::write(opened, out)?;
@@ -50,8 +52,8 @@ fn write(opened: &Opened, document: &Json, out: &mut Out) -> io::Result<()> {
 }
 
 fn heading(out: &mut Out, text: &str) -> io::Result<()> {
-    let text = out.ink(Ink::Bold, text).into_owned();
-    writeln!(out, "\n{text}")
+    out.line("")?;
+    out.pieces([Piece::inked(Ink::Bold, text)])
 }
 
 fn number(document: &Json, key: &str) -> u64 {
@@ -128,14 +130,16 @@ fn write_dtypes(document: &Json, out: &mut Out) -> io::Result<()> {
         ("", Align::Right),
         ("", Align::Right),
     ]);
+    let room = out.columns().saturating_sub(BESIDE_BAR).min(BAR.0);
+    let bar = if room < BAR.1 { 0 } else { room };
     for (name, bytes, tensors) in shares {
         let share = bytes as f64 / all;
         table.row([
-            name.clone(),
-            out.ink(Ink::Accent, &out.bar(share, BAR)).into_owned(),
-            format!("{:.1} %", share * 100.0),
-            size(bytes),
-            plural(tensors as usize, "tensor"),
+            name.as_str().into(),
+            Piece::inked(Ink::Accent, out.bar(share, bar)),
+            format!("{:.1} %", share * 100.0).into(),
+            size(bytes).into(),
+            plural(tensors as usize, "tensor").into(),
         ]);
     }
     table.write(out, 2)
@@ -156,7 +160,7 @@ fn write_metadata(opened: &Opened, out: &mut Out) -> io::Result<()> {
         })
         .collect();
     let before = |of: fn(&(String, String, String)) -> &String| {
-        rows.iter().map(|row| of(row).len()).max().unwrap_or(0).min(48)
+        rows.iter().map(|row| width(of(row))).max().unwrap_or(0).min(48)
     };
     let room =
         out.columns().saturating_sub(before(|row| &row.0) + before(|row| &row.1) + 6).max(24);
@@ -247,8 +251,7 @@ fn write_warnings(document: &Json, out: &mut Out) -> io::Result<()> {
     }
     heading(out, "warnings")?;
     for warning in warnings {
-        let text = Safe(warning.as_bytes()).to_string();
-        writeln!(out, "  {}", out.ink(Ink::Warn, &text))?;
+        out.pieces(["  ".into(), Piece::inked(Ink::Warn, warning)])?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
+use weightfs::bytes::line::InLine;
 use weightfs::fuse::Unmounter;
 
 /// The name (argv[0]) that makes this program the keeper.
@@ -67,7 +68,7 @@ impl Keeper {
         match answer.strip_suffix(b"\0") {
             Some(b"done") => Ok(false),
             Some(b"lazy") => Ok(true),
-            Some(why) => Err(io::Error::other(String::from_utf8_lossy(why).into_owned())),
+            Some(why) => Err(io::Error::other(why.in_line().to_string())),
             None => Err(killed()),
         }
     }

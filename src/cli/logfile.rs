@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::InLine;
 
 /// A log file of an earlier daemon that is longer than this is begun anew.
 const MAX_KEPT: u64 = 1 << 20;
@@ -50,14 +51,14 @@ pub(crate) fn start(
     builder.filter_level(level).filter_module("fuser", level.min(log::LevelFilter::Warn));
     builder.format(|out, record| {
         let level = record.level().as_str().to_ascii_lowercase();
-        let text = super::exit::without_numbers(&record.args().to_string());
+        let text = super::exit::log_line(&record.args().to_string());
         writeln!(out, "{} {level:5} {text}", out.timestamp_millis())
     });
     let file = match wanted {
         Some(path) => {
             let path = std::path::absolute(path)?;
             let is_new = path.symlink_metadata().is_err();
-            let file = append_to(&path).with_context(|| format!("log={}", path.display()))?;
+            let file = append_to(&path).with_context(|| format!("log={}", path.in_line()))?;
             Some((path, file, is_new))
         }
         None if !daemon => None,
@@ -115,7 +116,7 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
         match open_in(&dir, mountpoint) {
             Ok(opened) => return Ok(opened),
             Err(error) => {
-                let error = anyhow::Error::new(error).context(dir.display().to_string());
+                let error = anyhow::Error::new(error).context(dir.in_line().to_string());
                 first_failure.get_or_insert(error);
             }
         }

@@ -5,9 +5,10 @@ use super::engine::{self, Opened};
 use super::exit::Exit;
 use super::output::Out;
 use super::table::{self, Align, Rows};
-use super::text::{self, Safe, counted, plural, shape, size};
+use super::text::{self, counted, plural, shape, size};
 use anyhow::Result;
-use std::io::{self, Write};
+use std::io;
+use weightfs::bytes::line::Safe;
 use weightfs::model::elements;
 use weightfs::view::document;
 
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<Exit> {
     let opened = engine::open(&args.model, &args.names)?;
     let mut out = Out::new();
     if args.json {
-        document::write_listing(opened.facts(), &mut out)?;
+        document::write_listing(opened.facts(), &mut out.exact())?;
     } else {
         write(&opened, &mut out)?;
     }
@@ -37,13 +38,8 @@ fn write(opened: &Opened, out: &mut Out) -> Result<()> {
     let (parameters, bytes) = table::stream(columns, out, |table| rows(opened, several, table))?;
     let files =
         if several { format!(" in {}", plural(model.shards.len(), "file")) } else { String::new() };
-    writeln!(
-        out,
-        "{}, {}, {}{files}",
-        plural(tensors, "tensor"),
-        counted(parameters, "parameter"),
-        size(bytes)
-    )?;
+    let (tensors, parameters) = (plural(tensors, "tensor"), counted(parameters, "parameter"));
+    out.line(format_args!("{tensors}, {parameters}, {}{files}", size(bytes)))?;
     Ok(())
 }
 

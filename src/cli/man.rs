@@ -50,6 +50,9 @@ const DESCRIPTION: &[&str] = &[
      unmount, lazily when files are open; a second signal ends at once. umount(8), fusermount3 -u and weightfs umount \
      all work. The dead mount of a killed daemon is cleared and mounted over. As weightfs MODEL MOUNTPOINT -o OPTIONS is \
      the form of a mount(8) helper, mount -t fuse.weightfs and lines in fstab work as well.",
+    "weightfs umount returns when the daemon has ended, after 30 seconds with a message that it has not; with --lazy, \
+     and after umount(8) or fusermount3 -u, the daemon ends by itself. It then keeps the checksums that it learnt of unsealed \
+     models, those most read first: a machine that goes down meanwhile loses some of them, and no data.",
 ];
 
 const VALUES: &[&str] = &[
@@ -243,6 +246,7 @@ const ERRORS: &[(&str, &str)] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("NO_COLOR", "No colours, even on a terminal."),
+    ("COLUMNS", "Columns of the output where it is no terminal."),
     ("NOTIFY_SOCKET", "systemd's: told when the mount is ready and when it stops."),
     ("FUSERMOUNT_PATH", "The fusermount3 to use."),
     (

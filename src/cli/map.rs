@@ -3,11 +3,11 @@
 use super::args::MapArgs;
 use super::engine::{self, Opened};
 use super::exit::Exit;
-use super::output::{Ink, Out};
+use super::output::{Ink, Out, Piece};
 use super::table::{self, Align, Rows};
-use super::text::{self, Safe, plural};
+use super::text::{self, plural};
 use anyhow::Result;
-use std::io::{self, Write};
+use std::io;
 use weightfs::naming::{Likeness, MapDocument, map_rows};
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
@@ -15,21 +15,17 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
     let mut out = Out::new();
     let (model, catalog) = (&opened.model, &opened.catalog);
     if args.json {
-        MapDocument::new(model, catalog, opened.likeness.as_ref())?.write(&mut out)?;
+        MapDocument::new(model, catalog, opened.likeness.as_ref())?.write(&mut out.exact())?;
         out.flush()?;
         return Ok(Exit::Done);
     }
     let columns = [("STORED", Align::Left), ("", Align::Left), ("MOUNTED", Align::Left)];
     let (renamed, hidden) = table::stream(columns, &mut out, |table| rows(&opened, table))?;
-    writeln!(
-        out,
-        "{}, {renamed} renamed, {hidden} not shown",
-        plural(model.tensors.len(), "stored tensor")
-    )?;
+    let stored = plural(model.tensors.len(), "stored tensor");
+    out.line(format_args!("{stored}, {renamed} renamed, {hidden} not shown"))?;
     let missing = opened.likeness.as_ref().map(lists).unwrap_or_default();
     for warning in missing.iter().chain(catalog.warnings()) {
-        let text = Safe(warning.as_bytes()).to_string();
-        writeln!(out, "{}", out.ink(Ink::Warn, &text))?;
+        out.pieces([Piece::inked(Ink::Warn, warning)])?;
     }
     out.flush()?;
     Ok(Exit::Done)

@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::Ready;
-use super::{logfile, mountpoint, preflight};
+use super::{logfile, mountpoint, preflight, presence};
 use anyhow::{Context, Result, anyhow, bail};
 use stage::{Stage, watch_signals};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use warnings::Warnings;
+use weightfs::bytes::line::InLine;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted};
 use weightfs::grove::Grove;
@@ -80,8 +81,9 @@ fn mount(
     let mounted = fuse::mount(Arc::clone(&grove), point, &mount_options, around)
         .map_err(|error| anyhow!(preflight::mount_cure(&exit::message(&error.into()))))?;
     if !stage.is_mounted(mounted.unmounter()) {
-        bail!("interrupted: {} is unmounted again", point.display());
+        bail!("interrupted: {} is unmounted again", point.in_line());
     }
+    presence::announce(mounted.unmounter().device());
     if options.auto_unmount {
         confinement.keeper().guard(&mounted.unmounter()).context("-o auto_unmount")?;
     }
@@ -90,8 +92,9 @@ fn mount(
     confine(&confinement, stage);
     ready.announce().context("nobody waits for the mount any more: it is taken away again")?;
     serve(mounted, options.idle)?;
+    stage.is_parting();
     parting::keep_observed(&grove);
-    log::info!("unmounted {}", point.display());
+    log::info!("unmounted {}", point.in_line());
     Ok(Exit::Done)
 }
 
@@ -112,7 +115,7 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
     preflight::check(options.allow_other)?;
     let (warnings, source) = (warnings::of_one(&opened, model), opened.entry.clone());
     let fs = WeightFs::new(parts(opened, log.path.as_deref()))
-        .with_context(|| model.display().to_string())?;
+        .with_context(|| model.in_line().to_string())?;
     Ok(Planned { grove: Grove::of_one(fs), warnings, source })
 }
 
@@ -130,7 +133,7 @@ fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
     if !error.downcast_ref::<LoadError>().is_some_and(are_several) {
         return error;
     }
-    let model = model.display();
+    let model = model.in_line();
     anyhow!(
         "{error}\nto mount each as a directory of its own: weightfs mount --recursive {model} MOUNTPOINT"
     )

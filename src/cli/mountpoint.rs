@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weightfs::bytes::line::InLine;
 
 /// Dead mounts that are cleared on one directory before we give up.
 const MAX_DEAD: usize = 16;
@@ -81,12 +82,12 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
             let absolute = std::path::absolute(path)?;
             match (absolute.parent(), absolute.file_name()) {
                 (Some(parent), Some(name)) => {
-                    Ok(canonicalize(parent).with_context(|| path.display().to_string())?.join(name))
+                    Ok(canonicalize(parent).with_context(|| path.in_line().to_string())?.join(name))
                 }
-                _ => Err(error).with_context(|| path.display().to_string()),
+                _ => Err(error).with_context(|| path.in_line().to_string()),
             }
         }
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
+        Err(error) => Err(error).with_context(|| path.in_line().to_string()),
     }
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
         let missing =
             error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::NotFound);
         if missing {
-            anyhow!("{}: there is no such directory to mount on (mkdir {0})", path.display())
+            anyhow!("{}: there is no such directory to mount on (mkdir {0})", path.in_line())
         } else {
             error
         }
@@ -104,18 +105,18 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
     refuse_system(&point, &mountinfo::all()?)?;
     clear_dead(&point)?;
     if answer(&point) == Answer::Silent {
-        bail!("{}: the file system that is mounted here does not answer", point.display());
+        bail!("{}: the file system that is mounted here does not answer", point.in_line());
     }
-    if !std::fs::metadata(&point).with_context(|| point.display().to_string())?.is_dir() {
-        bail!("{}: not a directory: a model is mounted on a directory", point.display());
+    if !std::fs::metadata(&point).with_context(|| point.in_line().to_string())?.is_dir() {
+        bail!("{}: not a directory: a model is mounted on a directory", point.in_line());
     }
     if let Some(mount) = mountinfo::top_at(&point)?
         && mount.is_weightfs()
     {
         bail!(
             "{}: {} is mounted here already\nto unmount it: weightfs umount {0}",
-            point.display(),
-            mount.source.display()
+            point.in_line(),
+            mount.source.in_line()
         );
     }
     Ok(point)
@@ -129,13 +130,13 @@ fn clear_dead(point: &Path) -> Result<()> {
         }
         let by_hand = format!(
             "to clear it: fusermount3 -u -z {0}, or as root umount -l {0}",
-            point.display()
+            point.in_line()
         );
         match mountinfo::top_at(point)? {
             Some(mount) if mount.is_weightfs() => {}
             other => {
                 let kind = other.map_or("unknown".into(), |mount| mount.kind);
-                bail!("{}: a dead mount of type {kind} is in the way\n{by_hand}", point.display());
+                bail!("{}: a dead mount of type {kind} is in the way\n{by_hand}", point.in_line());
             }
         }
         umount::unmount(point, true).map_err(|refused| {
@@ -145,15 +146,15 @@ fn clear_dead(point: &Path) -> Result<()> {
             };
             anyhow!(
                 "{}: a dead mount is in the way and could not be cleared: {why}\n{by_hand}",
-                point.display()
+                point.in_line()
             )
         })?;
         exit::say(&format!(
             "{}: cleared the dead mount of a daemon that was killed",
-            point.display()
+            point.in_line()
         ));
     }
-    bail!("{}: more than {MAX_DEAD} dead mounts lie on top of each other", point.display())
+    bail!("{}: more than {MAX_DEAD} dead mounts lie on top of each other", point.in_line())
 }
 
 /// Refuses directories that the running system needs as they are. /dev is in no file system of
@@ -170,13 +171,13 @@ fn refuse_system(point: &Path, mounts: &[mountinfo::Mount]) -> Result<()> {
     if NEEDED.iter().any(|needed| point == Path::new(needed)) {
         bail!(
             "{}: the system needs this directory; choose another, best an empty one",
-            point.display()
+            point.in_line()
         );
     }
     if is_dev || SYSTEM_KINDS.contains(&kind) {
         bail!(
             "{}: it lies in a file system of the system ({kind}); choose another directory",
-            point.display()
+            point.in_line()
         );
     }
     Ok(())
@@ -191,8 +192,8 @@ pub(crate) fn refuse_own_files<'a>(
     match files.into_iter().find(|file| file.starts_with(point)) {
         Some(file) => bail!(
             "{}: it contains {}, a file of the model, which the mount would hide; choose another directory",
-            point.display(),
-            file.display()
+            point.in_line(),
+            file.in_line()
         ),
         None => Ok(()),
     }

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
+use weightfs::bytes::line::InLine;
 use weightfs::fuse::CacheMode;
 use weightfs::source::IoMode;
 use weightfs::store::{OnCorruption, Verify};
@@ -141,8 +142,8 @@ impl Options {
     /// Refuses words that do not go together.
     pub(crate) fn check(&self) -> Result<(), OptionError> {
         let of_one = match (&self.seal, &self.like, &*self.set) {
-            (SealChoice::File(file), ..) => Some(format!("seal={}", file.display())),
-            (_, Some(like), _) => Some(format!("like={}", like.display())),
+            (SealChoice::File(file), ..) => Some(format!("seal={}", file.in_line())),
+            (_, Some(like), _) => Some(format!("like={}", like.in_line())),
             (_, _, [set, ..]) => Some(format!("set={}", set.key)),
             _ => None,
         };

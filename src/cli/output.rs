@@ -1,7 +1,13 @@
 //! Standard output: buffered, in colour on a terminal, as wide as it is.
+//!
+//! What is written for people goes through [`Piece`]: whatever a name from a model holds, it is
+//! one piece of one line, and only colours are ours. Documents and bytes go through
+//! [`Out::exact`].
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use weightfs::bytes::line::InLine;
 
 /// Columns that are used where nobody says how many there are.
 const DEFAULT_COLUMNS: usize = 100;
@@ -23,6 +29,39 @@ pub(crate) enum Ink {
     Accent,
 }
 
+/// A piece of a line: text that only prints, and its colour.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    text: String,
+    ink: Option<Ink>,
+}
+
+impl Piece {
+    /// Text in colour, where colours are wanted.
+    pub(crate) fn inked(ink: Ink, text: impl Into<String>) -> Piece {
+        Piece { ink: Some(ink), ..text.into().into() }
+    }
+
+    /// What is printed, without the colour.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<String> for Piece {
+    fn from(text: String) -> Piece {
+        let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let text = if plain { text } else { text.in_line().to_string() };
+        Piece { text, ink: None }
+    }
+}
+
+impl From<&str> for Piece {
+    fn from(text: &str) -> Piece {
+        text.to_owned().into()
+    }
+}
+
 /// Where results go.
 pub(crate) struct Out {
     to: BufWriter<StdoutLock<'static>>,
@@ -37,8 +76,9 @@ impl Out {
     pub(crate) fn new() -> Out {
         let stdout = io::stdout().lock();
         let terminal = stdout.is_terminal();
-        let columns =
-            terminal_size::terminal_size_of(&stdout).map_or(DEFAULT_COLUMNS, |(w, _)| w.0.into());
+        let terminal_columns = terminal_size::terminal_size_of(&stdout).map(|(w, _)| w.0.into());
+        let said = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns > 0);
+        let columns = terminal_columns.or_else(said).unwrap_or(DEFAULT_COLUMNS);
         Out {
             terminal,
             colour: terminal
@@ -55,11 +95,12 @@ impl Out {
         self.columns
     }
 
-    /// `text` in colour, where colours are wanted.
-    pub(crate) fn ink<'t>(&self, ink: Ink, text: &'t str) -> Cow<'t, str> {
-        if !self.colour || text.is_empty() {
+    /// `piece` with its colour, where colours are wanted.
+    pub(crate) fn ink<'p>(&self, piece: &'p Piece) -> Cow<'p, str> {
+        let text = piece.text();
+        let Some(ink) = piece.ink.filter(|_| self.colour && !text.is_empty()) else {
             return text.into();
-        }
+        };
         let code = match ink {
             Ink::Bold => "1",
             Ink::Dim => "2",
@@ -69,6 +110,28 @@ impl Out {
             Ink::Accent => "36",
         };
         format!("\x1b[{code}m{text}\x1b[0m").into()
+    }
+
+    /// One line, whatever the text holds.
+    pub(crate) fn line(&mut self, text: impl Display) -> io::Result<()> {
+        self.pieces([text.to_string().into()])
+    }
+
+    /// One line of several pieces.
+    pub(crate) fn pieces<const N: usize>(&mut self, pieces: [Piece; N]) -> io::Result<()> {
+        let mut line: String = pieces.iter().map(|piece| self.ink(piece)).collect();
+        line.push('\n');
+        self.exact().write_all(line.as_bytes())
+    }
+
+    /// Where bytes go as they are: JSON and other documents, lines that are put together.
+    pub(crate) fn exact(&mut self) -> Exact<'_> {
+        Exact(self)
+    }
+
+    /// Hands on what is kept.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.to.flush().map_err(of_stdout)
     }
 
     /// A bar for a share between 0 and 1; a share shows unless it is 0.0 %.
@@ -88,17 +151,20 @@ impl Out {
 
     /// A JSON document: 2 spaces of indentation, a newline at its end.
     pub(crate) fn json(&mut self, document: &serde_json::Value) -> io::Result<()> {
-        self.write_all(&weightfs::view::json::document(document))
+        self.exact().write_all(&weightfs::view::json::document(document))
     }
 }
 
-impl Write for Out {
+/// [`Out`] for bytes.
+pub(crate) struct Exact<'o>(&'o mut Out);
+
+impl Write for Exact<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.write(bytes).map_err(of_stdout)
+        self.0.to.write(bytes).map_err(of_stdout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush().map_err(of_stdout)
+        self.0.flush()
     }
 }
 
@@ -121,13 +187,20 @@ fn is_utf8_locale() -> bool {
 
 fn bar(share: f64, columns: usize, (full, empty): (&str, &str)) -> String {
     let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    let filled = if share >= 0.0005 { filled.max(1) } else { filled };
+    let filled = if share >= 0.0005 { filled.max(1).min(columns) } else { filled };
     full.repeat(filled) + &empty.repeat(columns.saturating_sub(filled))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_piece_ends_its_line_or_brings_a_colour() {
+        for piece in ["a\n\x1b[2Jb".into(), Piece::inked(Ink::Bad, "a\n\x1b[2Jb")] {
+            assert_eq!(piece.text(), "a\\n\\x1b[2Jb");
+        }
+    }
 
     #[test]
     fn a_small_share_still_shows_and_a_bar_never_overflows() {

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::InLine;
 
 const DEVICE: &str = "/dev/fuse";
 const CONFIG: &str = "/etc/fuse.conf";
@@ -92,7 +93,7 @@ fn helpless(status: &str, helper: Option<PathBuf>) -> Option<String> {
     let helper = helper?;
     let file = std::fs::metadata(&helper).ok()?;
     let is_setuid = file.mode() & libc::S_ISUID != 0 && file.uid() == 0;
-    let helper = helper.display();
+    let helper = helper.in_line();
     (!is_setuid).then(|| {
         format!("{helper} is not setuid root: as root, chown root {helper} && chmod 4755 {helper}")
     })

@@ -1,12 +1,13 @@
 //! The bar of long work: on a terminal only, as wide as fits, gone when the work is done.
 
-use super::text::{Safe, cut, size, width};
+use super::text::{cut, size, width};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::cell::Cell;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use weightfs::bytes::line::Safe;
 
 /// Work that is done sooner shows no bar: it would only flicker.
 const PATIENCE: Duration = Duration::from_millis(300);

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use weightfs::bytes::line::{InLine, Name};
 use weightfs::model::{Extent, Format};
 use weightfs::seal::hex;
 use weightfs::view::{provenance, sums};
@@ -20,7 +21,7 @@ const STEP: u64 = 1 << 20;
 pub(crate) fn run(args: &ProvenanceArgs) -> Result<Exit> {
     let opened = engine::open_for_reading(&args.model, &NameArgs::default())?;
     for warning in &opened.warnings {
-        super::exit::say(warning);
+        super::exit::warn(warning);
     }
     let mut out = Out::new();
     match args.format {
@@ -32,21 +33,21 @@ pub(crate) fn run(args: &ProvenanceArgs) -> Result<Exit> {
                     Exit::Unsealed,
                     format!(
                         "{0}: not sealed, so there are no checksums to report (weightfs seal {0})",
-                        args.model.display()
+                        args.model.in_line()
                     ),
                 ));
             }
             match form {
-                ReportForm::Json => provenance::write_json(opened.facts(), &mut out)?,
+                ReportForm::Json => provenance::write_json(opened.facts(), &mut out.exact())?,
                 ReportForm::Sfv => {
                     let mut line = Vec::new();
                     for index in 0..opened.catalog.len(&opened.model) {
                         line.clear();
                         sums::sfv_line(opened.facts(), index, &mut line);
-                        out.write_all(&line)?;
+                        out.exact().write_all(&line)?;
                     }
                 }
-                _ => provenance::write_yaml(opened.facts(), &mut out)?,
+                _ => provenance::write_yaml(opened.facts(), &mut out.exact())?,
             }
         }
     }
@@ -82,7 +83,7 @@ fn sha256sum(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
         before += about.len;
         let mut line = Vec::new();
         sums::sha256_line(&digest, &typed(model, opened, shard), &mut line);
-        out.write_all(&line)?;
+        out.exact().write_all(&line)?;
     }
     Ok(())
 }
@@ -90,7 +91,7 @@ fn sha256sum(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
 /// What llama.cpp's `gguf-hash --sha256` prints: a line per tensor, then one of all their bytes.
 fn gguf_hash(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
     if opened.model.format != Format::Gguf {
-        bail!("{}: not a GGUF, and gguf-hash is about nothing else", model.display());
+        bail!("{}: not a GGUF, and gguf-hash is about nothing else", model.in_line());
     }
     let bar = Progress::new(model, opened.model.tensors.iter().map(|t| t.extent.len).sum());
     let mut before = 0;
@@ -98,6 +99,11 @@ fn gguf_hash(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
         let file = typed(model, opened, shard);
         let mut all = Sha256::new();
         let tensors = opened.model.tensors.iter().filter(|t| t.extent.shard as usize == shard);
+        let names = tensors.clone().map(|tensor| &*tensor.name).chain([&*file]);
+        if let Some(name) = names.into_iter().find(|name| name.contains(&b'\n')) {
+            let (model, name) = (model.in_line(), Name(name));
+            bail!("{model}: the name {name} has a line break, and gguf-hash no way to write one");
+        }
         for tensor in tensors {
             let mut one = Sha256::new();
             let mut take = |bytes: &[u8]| {
@@ -106,11 +112,11 @@ fn gguf_hash(model: &Path, opened: &Opened, out: &mut Out) -> Result<()> {
             };
             read(opened, tensor.extent, &mut take, &|at| bar.set(before + at))?;
             before += tensor.extent.len;
-            out.write_all(format!("sha256    {}  ", hex(&one.finalize())).as_bytes())?;
-            out.write_all(&[&file, &b":"[..], &tensor.name, b"\n"].concat())?;
+            out.exact().write_all(format!("sha256    {}  ", hex(&one.finalize())).as_bytes())?;
+            out.exact().write_all(&[&file, &b":"[..], &tensor.name, b"\n"].concat())?;
         }
-        out.write_all(format!("sha256    {}  ", hex(&all.finalize())).as_bytes())?;
-        out.write_all(&[&file[..], b"\n"].concat())?;
+        out.exact().write_all(format!("sha256    {}  ", hex(&all.finalize())).as_bytes())?;
+        out.exact().write_all(&[&file[..], b"\n"].concat())?;
     }
     Ok(())
 }

@@ -9,10 +9,10 @@ use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
-use super::text::{Safe, chunk_size, plural, size};
+use super::text::{chunk_size, plural, size};
 use anyhow::Result;
-use std::io::Write;
 use std::path::Path;
+use weightfs::bytes::line::InLine;
 use weightfs::depot;
 use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
@@ -68,7 +68,7 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
 pub(super) fn anchors(loaded: &Loaded) -> Result<Vec<Anchor>> {
     let found = trust::find(&loaded.model, &loaded.sources);
     for warning in &found.warnings {
-        exit::say(warning);
+        exit::warn(warning);
     }
     match trust::contradiction(&found.anchors, &loaded.model) {
         Some(wrong) => Err(engine::distrust(&wrong)),
@@ -106,7 +106,7 @@ fn conclude(
         exit::say(&format!(
             "{}: Ollama clears its blobs of other files when it starts, this seal too; to keep one elsewhere: \
              weightfs seal --output FILE, mount with -o seal=FILE",
-            model.display()
+            model.in_line()
         ));
     }
     if report.outcome == Outcome::Kept && !args.merge {
@@ -130,7 +130,7 @@ fn say_difference(args: &SealArgs, report: &SealReport, model: &Path) {
     if !differs.is_empty() {
         exit::say(&format!(
             "{}: the seal that is there {}; weightfs seal --force makes a new one",
-            model.display(),
+            model.in_line(),
             differs.join(", and ")
         ));
     }
@@ -167,7 +167,7 @@ fn check_kept(
         format!(
             "{}: it does not fit: {n} of {} {} from what was sealed\n\
              weightfs verify lists them; if the model is as it should be, weightfs seal --force makes a new seal",
-            engine::as_typed(&report.path, typed).display(),
+            engine::as_typed(&report.path, typed).in_line(),
             plural(found.chunks as usize, "chunk"),
             if n == 1 { "differs" } else { "differ" },
         ),
@@ -175,19 +175,20 @@ fn check_kept(
 }
 
 fn say(loaded: &Loaded, report: &SealReport, model: &Path, out: &mut Out) -> Result<()> {
-    let name = Safe(model.as_os_str().as_encoded_bytes());
+    let name = model.in_line();
     let seal = engine::as_typed(&report.path, model);
-    let seal = Safe(seal.as_os_str().as_encoded_bytes());
+    let seal = seal.in_line();
     match report.outcome {
-        Outcome::Kept => writeln!(out, "{name}: sealed already, and every byte fits {seal}")?,
-        Outcome::Written => writeln!(
-            out,
+        Outcome::Kept => {
+            out.line(format_args!("{name}: sealed already, and every byte fits {seal}"))?;
+        }
+        Outcome::Written => out.line(format_args!(
             "{name}: sealed {}, {} in {} of {} -> {seal}",
             plural(loaded.model.tensors.len(), "tensor"),
             size(bytes_of(loaded)),
             plural(report.chunks as usize, "chunk"),
             chunk_size(report.chunk_bytes),
-        )?,
+        ))?,
     }
     // Before the next bar is drawn.
     out.flush()?;

@@ -6,10 +6,10 @@ use super::engine::{self, Opened};
 use super::exit::{self, Exit};
 use super::output::Out;
 use super::progress::Progress;
-use super::text::{Safe, plural};
+use super::text::plural;
 use anyhow::{Context, Result};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use weightfs::bytes::line::{InLine, Name};
 use weightfs::naming::Mounted;
 use weightfs::survey::heatmap::HeatMap;
 use weightfs::survey::stats::{self, Surveyed};
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<Exit> {
     form.end(&totals, &mut out)?;
     out.flush()?;
     if let (Some(map), Some(file)) = (map, &args.svg) {
-        std::fs::write(file, map.svg()).with_context(|| format!("{}: --svg", file.display()))?;
+        std::fs::write(file, map.svg()).with_context(|| format!("{}: --svg", file.in_line()))?;
     }
     totals.complain();
     Ok(totals.exit(args))
@@ -69,8 +69,7 @@ fn chosen<'o>(opened: &'o Opened, args: &StatsArgs) -> Result<Vec<Mounted<'o>>> 
     }
     let named = args.tensors.iter().map(|name| {
         let name = name.as_bytes();
-        cat::find(opened, name)
-            .ok_or_else(|| cat::unknown(opened, name, &args.model.to_string_lossy()))
+        cat::find(opened, name).ok_or_else(|| cat::unknown(opened, name, &args.model))
     });
     named.collect()
 }
@@ -117,7 +116,7 @@ impl Totals {
 
     /// Says what could not be read, and what is no number.
     fn complain(&self) {
-        self.errors.iter().for_each(|error| exit::say(error));
+        self.errors.iter().for_each(|error| exit::warn(error));
         let more = self.failed - self.errors.len();
         if more > 0 {
             exit::say(&format!("and {} more could not be read", plural(more, "tensor")));
@@ -128,9 +127,9 @@ impl Totals {
         let odd = args.check && self.odd > 0;
         if odd {
             let Tally { nan, inf, .. } = self.tally;
-            let model = args.model.display();
+            let model = args.model.in_line();
             let tensors = plural(self.odd, "tensor");
-            exit::say(&format!("{model}: {nan} NaN and {inf} infinite values in {tensors}"));
+            exit::warn(&format!("{model}: {nan} NaN and {inf} infinite values in {tensors}"));
         }
         match (self.failed > 0, odd) {
             (true, _) => Exit::Failed,
@@ -146,5 +145,5 @@ fn words(error: &SurveyError) -> String {
     if inner.contains("tensor ") {
         return inner;
     }
-    format!("tensor \"{}\": {inner}", Safe(error.name.as_bytes()))
+    format!("tensor {}: {inner}", Name(error.name.as_bytes()))
 }

@@ -3,26 +3,27 @@
 use super::args::StatusArgs;
 use super::exit::Exit;
 use super::mountpoint::Answer;
-use super::output::{Ink, Out};
+use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
-use super::text::{self, Safe, count, counted, size};
+use super::text::{self, count, counted, size};
 use super::{clock, mountinfo, mountpoint, patience};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
+use weightfs::bytes::line::{InLine, Safe};
 
 /// How long the daemon may take: it answers from memory, at most a busy machine delays it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let point = mountpoint::resolve(&args.mountpoint)?;
-    let shown = point.display();
+    let shown = point.in_line();
     let Some(mount) = mountinfo::ours_over(&point)? else {
         bail!("{shown}: no model is mounted here");
     };
-    let root = mount.point.display();
+    let root = mount.point.in_line();
     let silent = || {
         anyhow!(
             "{shown}: the daemon of this mount does not answer\nto clear it: weightfs umount --lazy {root}"
@@ -38,15 +39,20 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let file = point.join(".weightfs/status.json");
     let wanted = file.clone();
     let text = patience::within(PATIENCE, move || std::fs::read(wanted)).ok_or_else(silent)?;
-    if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        bail!("{shown}: is in the mount {root}, but neither that nor a model in it");
+    let is_elsewhere = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    };
+    if text.as_ref().is_err_and(is_elsewhere) {
+        bail!(
+            "{shown}: is in the mount {root}, but neither that nor the directory of a model in it"
+        );
     }
-    let text = text.with_context(|| file.display().to_string())?;
+    let text = text.with_context(|| file.in_line().to_string())?;
     let mut out = Out::new();
     if args.json {
-        out.write_all(&text)?;
+        out.exact().write_all(&text)?;
     } else {
-        let status = serde_json::from_slice(&text).with_context(|| file.display().to_string())?;
+        let status = serde_json::from_slice(&text).with_context(|| file.in_line().to_string())?;
         write(&point, mount.source.as_encoded_bytes(), &status, &mut out)?;
     }
     out.flush()?;
@@ -56,8 +62,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
 fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Result<()> {
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
     let word = |key: &str| Safe(status[key].as_str().unwrap_or("unknown").as_bytes()).to_string();
-    let title = format!("{} on {}", Safe(source), point.display());
-    writeln!(out, "{}", out.ink(Ink::Bold, &title))?;
+    let title = format!("{} on {}", Safe(source), point.in_line());
+    out.pieces([Piece::inked(Ink::Bold, title)])?;
     let state = word("state");
     let ink = match state.as_str() {
         "verified" => Ink::Good,
@@ -65,7 +71,7 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
         _ => Ink::Warn,
     };
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
-    table.row(["state".into(), out.ink(ink, &state).into_owned()]);
+    table.row(["state".into(), Piece::inked(ink, state)]);
     if let Some(models) = status["models"].as_array() {
         let left_out = match number("left_out") {
             0 => String::new(),
@@ -75,8 +81,8 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     }
     table.row(["checks".into(), format!("verify={}, trust {}", word("verify"), word("trust"))]);
     if status["on_corruption"] == "log" {
-        let text = out.ink(Ink::Bad, "DAMAGED BYTES ARE SERVED (on_corruption=log)").into_owned();
-        table.row(["damage".into(), text]);
+        let text = "DAMAGED BYTES ARE SERVED (on_corruption=log)";
+        table.row(["damage".into(), Piece::inked(Ink::Bad, text)]);
     }
     let up = duration(status["uptime_seconds"].as_f64().unwrap_or(0.0));
     let since = status["mounted_at"].as_i64().and_then(clock::local);
@@ -99,7 +105,7 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     if changed.as_bool() == Some(true) || changed.as_u64().is_some_and(|n| n > 0) {
         table.row([
             "source".into(),
-            out.ink(Ink::Bad, "changed since it was mounted: reads fail with ESTALE").into_owned(),
+            Piece::inked(Ink::Bad, "changed since it was mounted: reads fail with ESTALE"),
         ]);
     }
     let memory = match status["rss_anon_bytes"].as_u64() {
@@ -114,16 +120,20 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
     write_breakers(status, out)
 }
 
+fn heading(out: &mut Out, ink: Ink, text: &str) -> io::Result<()> {
+    out.line("")?;
+    out.pieces([Piece::inked(ink, text)])
+}
+
 /// What happened to the sources and the seal: why one is stale, and what was harmless.
 fn write_notes(status: &Json, out: &mut Out) -> io::Result<()> {
     let notes = status["notes"].as_array().map_or(&[][..], Vec::as_slice);
     if notes.is_empty() {
         return Ok(());
     }
-    let heading = out.ink(Ink::Warn, "the files since the mount").into_owned();
-    writeln!(out, "\n{heading}")?;
+    heading(out, Ink::Warn, "the files since the mount")?;
     for note in notes.iter().filter_map(Json::as_str) {
-        writeln!(out, "  {}", Safe(note.as_bytes()))?;
+        out.line(format_args!("  {note}"))?;
     }
     Ok(())
 }
@@ -133,8 +143,7 @@ fn write_bad(status: &Json, out: &mut Out) -> io::Result<()> {
     if bad.is_empty() {
         return Ok(());
     }
-    let heading = out.ink(Ink::Bad, "bad chunks").into_owned();
-    writeln!(out, "\n{heading}")?;
+    heading(out, Ink::Bad, "bad chunks")?;
     let mut table = Table::new([
         ("TENSOR", Align::Left),
         ("CHUNK", Align::Right),
@@ -160,8 +169,7 @@ fn write_breakers(status: &Json, out: &mut Out) -> io::Result<()> {
     if breakers.is_empty() {
         return Ok(());
     }
-    let heading = out.ink(Ink::Bad, "breakers").into_owned();
-    writeln!(out, "\n{heading}")?;
+    heading(out, Ink::Bad, "breakers")?;
     let mut table =
         Table::new([("TENSOR", Align::Left), ("STATE", Align::Left), ("UNTIL", Align::Left)]);
     for breaker in breakers {

@@ -1,7 +1,8 @@
 //! Columns that line up.
 
-use super::output::{Ink, Out};
-use super::text;
+use super::output::{Ink, Out, Piece};
+use super::text::width;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Cells wider than this do not widen their column: one absurd name must not push the rest of
@@ -18,7 +19,7 @@ pub(crate) enum Align {
 /// A table, row by row.
 pub(crate) struct Table<const N: usize> {
     columns: Columns<N>,
-    rows: Vec<[String; N]>,
+    rows: Vec<[Piece; N]>,
 }
 
 impl<const N: usize> Table<N> {
@@ -28,7 +29,8 @@ impl<const N: usize> Table<N> {
     }
 
     /// Adds a row.
-    pub(crate) fn row(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: [impl Into<Piece>; N]) {
+        let cells = cells.map(Into::into);
         self.columns.measure(&cells);
         self.rows.push(cells);
     }
@@ -63,7 +65,8 @@ pub(crate) struct Rows<'t, const N: usize> {
 
 impl<const N: usize> Rows<'_, N> {
     /// The next row.
-    pub(crate) fn row(&mut self, cells: [String; N]) -> io::Result<()> {
+    pub(crate) fn row(&mut self, cells: [impl Into<Piece>; N]) -> io::Result<()> {
+        let cells = cells.map(Into::into);
         match &mut self.out {
             None => self.columns.measure(&cells),
             Some(out) => self.columns.write_row(out, &cells, 0)?,
@@ -88,9 +91,9 @@ impl<const N: usize> Columns<N> {
         }
     }
 
-    fn measure(&mut self, cells: &[String; N]) {
+    fn measure(&mut self, cells: &[Piece; N]) {
         for (column, cell) in self.widths.iter_mut().zip(cells) {
-            let cell = width(cell);
+            let cell = width(cell.text());
             if cell <= MAX_COLUMN {
                 *column = cell.max(*column);
             }
@@ -99,25 +102,30 @@ impl<const N: usize> Columns<N> {
 
     fn write_titles(&self, out: &mut Out, indent: usize) -> io::Result<()> {
         if self.titles.iter().any(|title| !title.is_empty()) {
-            let line = self.line(self.titles, indent);
-            let line = out.ink(Ink::Dim, &line).into_owned();
-            writeln!(out, "{line}")?;
+            let titles = self.line(&self.titles.map(Piece::from), indent, &|p| p.text().into());
+            out.pieces([Piece::inked(Ink::Dim, titles)])?;
         }
         Ok(())
     }
 
-    fn write_row(&self, out: &mut Out, cells: &[String; N], indent: usize) -> io::Result<()> {
-        let cells: [&str; N] = std::array::from_fn(|i| cells[i].as_str());
-        writeln!(out, "{}", self.line(cells, indent))
+    fn write_row(&self, out: &mut Out, cells: &[Piece; N], indent: usize) -> io::Result<()> {
+        let line = self.line(cells, indent, &|piece| out.ink(piece));
+        writeln!(out.exact(), "{line}")
     }
 
-    fn line(&self, cells: [&str; N], indent: usize) -> String {
+    fn line(
+        &self,
+        cells: &[Piece; N],
+        indent: usize,
+        ink: &dyn Fn(&Piece) -> Cow<'_, str>,
+    ) -> String {
         let mut line = " ".repeat(indent);
         for (i, cell) in cells.iter().enumerate().filter(|(i, _)| self.widths[*i] > 0) {
-            let pad = " ".repeat(self.widths[i].saturating_sub(width(cell)));
+            let pad = " ".repeat(self.widths[i].saturating_sub(width(cell.text())));
+            let cell = ink(cell);
             match self.align[i] {
-                Align::Left => line.extend([cell, pad.as_str(), "  "]),
-                Align::Right => line.extend([pad.as_str(), cell, "  "]),
+                Align::Left => line.extend([&*cell, &*pad, "  "]),
+                Align::Right => line.extend([&*pad, &*cell, "  "]),
             }
         }
         line.truncate(line.trim_end().len());
@@ -125,37 +133,27 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// Columns of a cell; what only sets a colour takes none.
-fn width(cell: &str) -> usize {
-    let mut pieces = cell.split("\x1b[");
-    let first = pieces.next().map_or(0, text::width);
-    first
-        + pieces
-            .map(|piece| piece.split_once('m').map_or(0, |(_, rest)| text::width(rest)))
-            .sum::<usize>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn colours_take_no_room() {
-        assert_eq!(width("\x1b[36mab\x1b[0mc"), 3);
-        assert_eq!(width("abc"), 3);
+    fn line(columns: &Columns<2>, cells: [&str; 2], indent: usize) -> String {
+        let ink = |piece: &Piece| Cow::Owned(format!("\x1b[36m{}\x1b[0m", piece.text()));
+        let line = columns.line(&cells.map(Piece::from), indent, &|piece| ink(piece));
+        line.replace("\x1b[36m", "").replace("\x1b[0m", "")
     }
 
     #[test]
     fn columns_line_up_whatever_the_width_of_letters() {
         let mut table = Table::new([("NAME", Align::Left), ("SIZE", Align::Right)]);
-        table.row(["\u{4f60}\u{597d}".into(), "1 B".into()]);
-        table.row(["x".repeat(100), "12 B".into()]);
+        table.row(["\u{4f60}\u{597d}", "1 B"]);
+        table.row(["x".repeat(100), "12 B".to_owned()]);
         let columns = &table.columns;
         assert_eq!(columns.widths, [4, 4]);
-        assert_eq!(columns.line(["NAME", "SIZE"], 2), "  NAME  SIZE");
-        assert_eq!(columns.line(["\u{4f60}\u{597d}", "1 B"], 2), "  \u{4f60}\u{597d}   1 B");
+        assert_eq!(line(columns, ["NAME", "SIZE"], 2), "  NAME  SIZE");
+        assert_eq!(line(columns, ["\u{4f60}\u{597d}", "1 B"], 2), "  \u{4f60}\u{597d}   1 B");
         assert_eq!(
-            columns.line([&"x".repeat(100), "12 B"], 0),
+            line(columns, [&"x".repeat(100), "12 B"], 0),
             format!("{}  12 B", "x".repeat(100))
         );
     }

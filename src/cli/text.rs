@@ -1,40 +1,7 @@
-//! Words and numbers for people: names that cannot command a terminal, human sizes.
+//! Words and numbers for people: names, human sizes, what fits into a column.
 
-use std::fmt;
 use unicode_width::UnicodeWidthStr;
-
-/// Bytes from a file, shown so that a terminal only prints them: control characters, characters
-/// that turn the direction of text and invalid UTF-8 appear as escapes. Everything else stays.
-pub(crate) struct Safe<'a>(pub(crate) &'a [u8]);
-
-impl fmt::Display for Safe<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\n' => f.write_str("\\n")?,
-                    '\r' => f.write_str("\\r")?,
-                    '\t' => f.write_str("\\t")?,
-                    c if c.is_ascii_control() => write!(f, "\\x{:02x}", u32::from(c))?,
-                    c if c.is_control() || is_invisible(c) => {
-                        write!(f, "\\u{{{:x}}}", u32::from(c))?
-                    }
-                    c => fmt::Write::write_char(f, c)?,
-                }
-            }
-            for byte in chunk.invalid() {
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Characters that show nothing but change how the rest of a line reads.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
+use weightfs::bytes::line::Safe;
 /// Columns that `text` takes in a terminal.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
@@ -149,20 +116,6 @@ pub(crate) fn shape(dims: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_cannot_command_a_terminal() {
-        for (bytes, want) in [
-            (&b"blk.0.attn_q.weight"[..], "blk.0.attn_q.weight"),
-            (b"\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
-            (b"a\nb\tc\r\x7f", "a\\nb\\tc\\r\\x7f"),
-            (b"\xff\xfe.w", "\\xff\\xfe.w"),
-            ("caf\u{e9} \u{1f980}".as_bytes(), "caf\u{e9} \u{1f980}"),
-            ("\u{202e}gpj\u{85}".as_bytes(), "\\u{202e}gpj\\u{85}"),
-        ] {
-            assert_eq!(Safe(bytes).to_string(), want);
-        }
-    }
 
     #[test]
     fn sizes_and_counts_read_well_at_the_edges() {

@@ -1,42 +1,76 @@
-//! Unmounting, of live and dead mounts, by the three ways there are.
+//! Unmounting, of live and dead mounts, by the three ways there are; and waiting until the daemon
+//! has let go of the model and kept what it saw.
 
 use super::args::UmountArgs;
-use super::exit::Exit;
-use super::{mountinfo, mountpoint};
+use super::exit::{self, Exit};
+use super::mountinfo::{self, Mount};
+use super::mountpoint;
+use super::presence::Presence;
 use anyhow::{Result, bail};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+use weightfs::bytes::line::InLine;
+
+/// How long the daemon may take to end: as long as it gives its models to be kept.
+const END: Duration = Duration::from_secs(30);
 
 /// `weightfs umount MOUNTPOINT [--lazy]`.
 pub(crate) fn run(args: &UmountArgs) -> Result<Exit> {
     let point = mountpoint::resolve(&args.mountpoint)?;
-    match mountinfo::top_at(&point)? {
-        None => bail!("{}: nothing is mounted here", point.display()),
+    let mount = match mountinfo::top_at(&point)? {
+        None => bail!("{}: nothing is mounted here", point.in_line()),
         Some(mount) if !mount.is_weightfs() => {
             bail!(
                 "{}: not a weightfs mount but {} of {}",
-                point.display(),
+                point.in_line(),
                 mount.kind,
-                mount.source.display()
+                mount.source.in_line()
             )
         }
-        Some(_) => {}
-    }
+        Some(mount) => mount,
+    };
+    // Lazily it ends with its last reader, for which nobody waits.
+    let daemon = if args.lazy { None } else { Presence::of(&mount) };
     let mut result = unmount(&point, args.lazy);
     // Who holds files of a dead mount can only get errors from them: there is nothing to wait for.
     if matches!(result, Err(Refused::Busy)) && mountpoint::is_dead(&point) {
         result = unmount(&point, true);
     }
     match result {
-        Ok(()) => Ok(Exit::Done),
+        Ok(()) => {
+            if let Some(daemon) = daemon {
+                see_off(daemon, &mount, &point);
+            }
+            Ok(Exit::Done)
+        }
         Err(Refused::Busy) => bail!(
             "{}: files are open (fuser -vm {0} shows whose); --lazy unmounts now and lets their readers finish",
-            point.display()
+            point.in_line()
         ),
-        Err(Refused::Other(why)) => bail!("{}: {why}", point.display()),
+        Err(Refused::Other(why)) => bail!("{}: {why}", point.in_line()),
     }
+}
+
+/// Waits until the daemon is gone: then its files are free, and what it saw of the bytes is kept.
+fn see_off(daemon: Presence, mount: &Mount, point: &Path) {
+    let point = point.in_line();
+    if is_connected(mount) {
+        exit::warn(&format!("{point}: unmounted here, and still mounted elsewhere: served on"));
+    } else if !daemon.ends_within(END) {
+        let seconds = END.as_secs();
+        exit::warn(&format!("{point}: unmounted; its daemon has not ended in {seconds} s"));
+    }
+}
+
+/// Whether the file system is mounted once more, by a bind mount or in another namespace.
+fn is_connected(mount: &Mount) -> bool {
+    let again = |all: Vec<Mount>| all.iter().any(|other| other.device == mount.device);
+    let number = mount.device.strip_prefix("0:");
+    mountinfo::all().is_ok_and(again)
+        || number.is_some_and(|number| Path::new("/sys/fs/fuse/connections").join(number).exists())
 }
 
 /// Why a mount is still there.

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
+use weightfs::bytes::line::InLine;
 
 /// Longest value. Chat templates, for which this is made, have some kilobytes.
 const MAX: u64 = 64 << 20;
@@ -15,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The bytes of a regular file or a pipe; `<(command)` of a shell is a pipe.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    read_within(path, MAX, PATIENCE).with_context(|| path.display().to_string())
+    read_within(path, MAX, PATIENCE).with_context(|| path.in_line().to_string())
 }
 
 fn read_within(path: &Path, max: u64, patience: Duration) -> Result<Vec<u8>> {

@@ -4,12 +4,12 @@ use super::args::VerifyArgs;
 use super::below::{self, Named};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
-use super::text::{Safe, plural};
+use super::text::plural;
 use against::Against;
 use anyhow::{Result, bail};
 use serde_json::json;
-use std::io::Write;
 use std::path::Path;
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::trust::{self, Claim, Repair};
@@ -73,9 +73,9 @@ impl Scope {
         if part && file.is_none() {
             bail!(
                 "{}: --part takes the files of a set, and this is none of the {} of {}",
-                typed.display(),
+                typed.in_line(),
                 plural(loaded.sources.len(), "file"),
-                loaded.entry.display()
+                loaded.entry.in_line()
             );
         }
         Ok(Scope { file })
@@ -148,7 +148,7 @@ impl Verdict {
     fn complain(&self, model: &Path) {
         if !self.bad.is_empty() {
             let lines = [vec![self.extent()], self.resized()].concat().join("\n");
-            exit::say(&format!("{}: damaged: {lines}", model.display()));
+            exit::say(&format!("{}: damaged: {lines}", model.in_line()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Why a name leads to no model: what was looked for, where, and what is there instead.
 
+use crate::bytes::line::InLine;
 use crate::source::SourceError;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Why a name in a store stands for nothing.
@@ -35,21 +35,12 @@ impl std::fmt::Display for OnALine<'_> {
 
 /// A path in a message.
 pub(super) fn show(path: &Path) -> String {
-    shown(path.as_os_str().as_bytes())
+    path.in_line().to_string()
 }
 
-/// Names in a message: no control character reaches a terminal or begins a line.
+/// Names in a message.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
+    bytes.in_line().to_string()
 }
 
 /// Names that are told.

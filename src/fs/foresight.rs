@@ -29,8 +29,8 @@ impl WeightFs {
             .is_ok_and(|content| content.read(store, offset, out).is_ok_and(|len| len == out.len()))
     }
 
-    /// Reads into `out` what is good at the first look, all that there is of it, and takes note that
-    /// it was asked for; `None` where it is not, and nothing was told or remembered.
+    /// Reads into `out` what is good at the first look, all that there is of it, and takes note
+    /// that it was asked for; `None` where it is not, and nothing was told or remembered.
     pub fn read_at_once(
         &self,
         ino: Ino,

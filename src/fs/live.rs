@@ -107,7 +107,7 @@ impl WeightFs {
         Known { bad: bad.collect(), breakers: breakers.collect(), status }
     }
 
-    /// `status.json` (contract 3.3).
+    /// `status.json`.
     fn status(&self) -> Json {
         let store = &self.parts.store;
         let Known { status, bad, breakers } = self.known();

@@ -4,7 +4,8 @@ use crate::fs::FsError;
 use crate::store::StoreError;
 use fuser::Errno;
 
-/// The errno of a failure (contract section 5).
+/// The errno of a failure. Damage and a lost page are EIO, a file that is another one by now is
+/// ESTALE, whatever would write is EROFS.
 pub(super) fn errno(error: &FsError) -> Errno {
     match error {
         FsError::NotFound => Errno::ENOENT,

@@ -353,9 +353,8 @@ mod tests {
         (0..5).for_each(|_| lanes.run(Some(0), Told(told.clone()), hang.clone()));
         assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
         lanes.leave();
-        let started = Instant::now();
+        // They hang until the end of this test: who waited for one would never be heard.
         assert_eq!(heard.iter().take(5).collect::<Vec<_>>(), ["refused"; 5]);
-        assert!(started.elapsed() < PATIENCE * 4, "{:?}", started.elapsed());
         // The source is well again: its late answers go nowhere.
         drop(release);
         drop(told);

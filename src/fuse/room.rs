@@ -1,10 +1,10 @@
 //! Memory for answers.
 //!
 //! The kernel copies an answer page by page, from our pages to the reader's, and finds each of ours
-//! anew. An answer begins where in its page the reader's buffer does, so that none of its pages goes
-//! to two of the reader's; and a large one lies in a huge page, where the kernel has any, which makes
-//! finding cheap. Both together are a fifth of the time of a large read; for a buffer that begins
-//! 16 bytes behind a page, as those of malloc do, on some AMD processors half of it.
+//! anew. An answer begins where in its page the reader's buffer does, so that none of its pages
+//! goes to two of the reader's; and a large one lies in a huge page, where the kernel has any,
+//! which makes finding cheap. Both together are a fifth of the time of a large read; for a buffer
+//! that begins 16 bytes behind a page, as those of malloc do, on some AMD processors half of it.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
@@ -57,8 +57,8 @@ impl Memory {
     }
 }
 
-/// Where in its page an answer of `len` bytes is best begun: where the reader's buffer does. That is
-/// on a page, but when the largest question is a little shorter than the pages it may fill.
+/// Where in its page an answer of `len` bytes is best begun: where the reader's buffer does. That
+/// is on a page, but when the largest question is a little shorter than the pages it may fill.
 fn phase(len: usize) -> usize {
     if (LARGEST - PAGE + 1..LARGEST).contains(&len) { LARGEST - len } else { 0 }
 }

@@ -1,6 +1,7 @@
 //! Mounting, waiting and unmounting.
 
 use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes, seats};
+use crate::bytes::line::InLine;
 use crate::grove::Grove;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use log::{debug, info};
@@ -129,7 +130,7 @@ pub fn mount(
     let session = serve(session, &*around).map_err(failed)?;
     let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
     raise_readahead(device);
-    info!("mounted on {}", mountpoint.display());
+    info!("mounted on {}", mountpoint.in_line());
     let handle = Unmounter { mountpoint, device, around, lanes: Some(lanes) };
     Ok(Mounted { session: ManuallyDrop::new(session), ended, kernel, handle, activity })
 }
@@ -293,6 +294,6 @@ impl Unmounter {
         if output.status.success() {
             return Ok(());
         }
-        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        Err(io::Error::other(output.stderr.trim_ascii().in_line().to_string()))
     }
 }

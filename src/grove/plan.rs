@@ -5,6 +5,7 @@
 //! and says with what it met.
 
 use super::{Clearing, Directory, Entry, Grove, Place, Spot, Tree, numbers};
+use crate::bytes::line::InLine;
 use crate::fs::live::Started;
 use crate::fs::{Snapshots, WeightFs};
 use crate::layout::{Dir, Ino, Live, Node};
@@ -221,7 +222,7 @@ fn first_below(drafts: &[Draft], at: usize) -> Option<usize> {
 
 /// A model in a message, with the file that it is.
 fn named(one: &Planted) -> String {
-    format!("{} ({})", one.name, one.path.display())
+    format!("{} ({})", one.name, one.path.in_line())
 }
 
 /// There is a model in this directory now.

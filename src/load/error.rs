@@ -1,5 +1,6 @@
 //! Why a model could not be opened: at most four lines, the file always named.
 
+use crate::bytes::line::InLine;
 use crate::depot::DepotError;
 use crate::format::Quoted;
 use crate::format::gguf::GgufError;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub enum LoadError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("{}: cannot {op}: {source}", Shown(file))]
+    #[error("{}: cannot {op}: {source}", file.in_line())]
     Io { file: PathBuf, op: &'static str, source: io::Error },
 
     #[error(transparent)]
@@ -26,68 +27,49 @@ pub enum LoadError {
 {hint}"
     )]
     InDepot { source: Box<LoadError>, hint: String },
-    #[error("{}: is {what}, not a regular file", Shown(file))]
+    #[error("{}: is {what}, not a regular file", file.in_line())]
     NotAFile { file: PathBuf, what: &'static str },
-    #[error("{}: is {what}, not the model{hint}", Shown(file))]
+    #[error("{}: is {what}, not the model{hint}", file.in_line())]
     NotAModel { file: PathBuf, what: String, hint: &'static str },
-    #[error("{}: is a download that did not finish; it is not opened", Shown(file))]
+    #[error("{}: is a download that did not finish; it is not opened", file.in_line())]
     Unfinished { file: PathBuf },
     #[error(
         "{}: is a piece of a file that was cut up: join all pieces, in order, with `cat`\n{source}",
-        Shown(file)
+        file.in_line()
     )]
     Piece { file: PathBuf, source: Box<LoadError> },
 
-    #[error("{}: {source}", Shown(file))]
+    #[error("{}: {source}", file.in_line())]
     Gguf { file: PathBuf, source: Box<GgufError> },
-    #[error("{}: {source}", Shown(file))]
+    #[error("{}: {source}", file.in_line())]
     Safetensors { file: PathBuf, source: Box<SafetensorsError> },
-    #[error("{}: {source}", Shown(file))]
+    #[error("{}: {source}", file.in_line())]
     Index { file: PathBuf, source: IndexError },
 
-    #[error("{}: holds {} models; name one of them: {}", Shown(directory), models.len(), List(models))]
+    #[error("{}: holds {} models; name one of them: {}", directory.in_line(), models.len(), List(models))]
     SeveralModels { directory: PathBuf, models: Vec<String> },
-    #[error("{}: holds no model{}", Shown(directory), AndBut(instead))]
+    #[error("{}: holds no model{}", directory.in_line(), AndBut(instead))]
     NoModel { directory: PathBuf, instead: Vec<String> },
-    #[error("{}: {what}; missing beside it: {}", Shown(file), List(missing))]
+    #[error("{}: {what}; missing beside it: {}", file.in_line(), List(missing))]
     Missing { file: PathBuf, what: String, missing: Vec<String> },
-    #[error("{}: {problem}", Shown(file))]
+    #[error("{}: {problem}", file.in_line())]
     Set { file: PathBuf, problem: String },
-    #[error("{}: tensor {} is also in {}{why}", Shown(second), Quoted(name), Shown(first))]
+    #[error("{}: tensor {} is also in {}{why}", second.in_line(), Quoted(name), first.in_line())]
     DuplicateTensor { name: Box<[u8]>, first: PathBuf, second: PathBuf, why: &'static str },
 }
 
-/// A path in a message: no control character reaches a terminal.
+/// A path in a message.
 pub(super) struct Shown<'a>(pub(super) &'a Path);
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        use std::os::unix::ffi::OsStrExt;
-        shown(self.0.as_os_str().as_bytes(), f)
+        self.0.in_line().fmt(f)
     }
-}
-
-fn shown(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
-        }
-        for byte in chunk.invalid() {
-            write!(f, "\\x{byte:02x}")?;
-        }
-    }
-    Ok(())
 }
 
 /// A name in a message, as text.
 pub(super) fn shown_name(name: &[u8]) -> String {
-    struct Name<'a>(&'a [u8]);
-    impl Display for Name<'_> {
-        fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-            shown(self.0, f)
-        }
-    }
-    Name(name).to_string()
+    name.in_line().to_string()
 }
 
 /// Names with commas; after eight the rest is counted.
@@ -120,7 +102,7 @@ mod tests {
     fn lists_are_cut_and_paths_are_harmless() {
         let names: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
         let e = LoadError::SeveralModels { directory: "d\n\u{1b}[0m".into(), models: names };
-        let want = "d\\n\\u{1b}[0m: holds 10 models; name one of them: \
+        let want = "d\\n\\x1b[0m: holds 10 models; name one of them: \
                     m0, m1, m2, m3, m4, m5, m6, m7 and 2 more";
         assert_eq!(e.to_string(), want);
         let e = LoadError::NoModel { directory: "d".into(), instead: vec![] };

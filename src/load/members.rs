@@ -50,6 +50,7 @@ pub(super) fn one(path: PathBuf) -> Member {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::bytes::line::InLine;
 
     fn names(spec: &Path) -> Vec<String> {
         let members = members(spec).into_iter();
@@ -73,12 +74,12 @@ mod tests {
         let shards = SHARDS.map(|name| put(dir.path(), name, b"no model at all"));
         put(dir.path(), "other.safetensors", b"");
         for spec in [dir.path(), &index, &shards[0], &shards[1]] {
-            assert_eq!(names(spec), SHARDS, "{}", spec.display());
+            assert_eq!(names(spec), SHARDS, "{}", spec.in_line());
         }
         assert_eq!(names(&dir.path().join("other.safetensors")), ["other.safetensors"]);
         std::fs::remove_file(&shards[1]).unwrap();
         for spec in [dir.path(), &index, &shards[0]] {
-            assert!(members(spec).is_empty(), "one is missing: {}", spec.display());
+            assert!(members(spec).is_empty(), "one is missing: {}", spec.in_line());
         }
     }
 
@@ -100,7 +101,7 @@ mod tests {
         for first in [&b"GGUF"[..], b"", b"damaged"] {
             let paths = [put(dir.path(), parts[0], first), put(dir.path(), parts[1], b"GGUF")];
             for spec in [dir.path(), &paths[0], &paths[1]] {
-                assert_eq!(names(spec), parts, "{}", spec.display());
+                assert_eq!(names(spec), parts, "{}", spec.in_line());
             }
         }
         std::fs::remove_file(dir.path().join(parts[1])).unwrap();

@@ -1,9 +1,10 @@
 //! The map as a document: which stored tensor became what.
 //!
-//! `weightfs map --json` is a map file (contract 3.4) that `map=FILE` reads back to the same
-//! names and slices. Names that are not UTF-8 cannot stand in JSON: they are left out, and
+//! `weightfs map --json` is a map file that `map=FILE` reads back to the same
+//! names and slices: its pairs lead from every stored name to its mounted name, to a list of names
+//! or to null. Names that are not UTF-8 cannot stand in JSON: they are left out, and
 //! the file's `"unmapped": "keep"` keeps them. Where values change, `"values": "hf"` says that
-//! the pairs name what the built-in table makes of each stored tensor. Beyond contract 3.4, a list may hold null for a
+//! the pairs name what the built-in table makes of each stored tensor. A list may hold null for a
 //! slice that is not shown, and fused tensors that were cut unevenly have a list of
 //! `{"name", "shape"}`.
 

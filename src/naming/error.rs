@@ -1,5 +1,6 @@
 //! What is wrong with a map, all of it at once.
 
+use crate::bytes::line::InLine;
 use std::fmt;
 
 /// Problems that are kept; the rest is counted.
@@ -148,7 +149,7 @@ impl MapError {
 
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "map {}: ", self.map)?;
+        write!(f, "map {}: ", self.map.in_line())?;
         let total = self.count();
         let lines = if total <= MAX_LINES { total } else { MAX_LINES - 1 };
         for (i, problem) in self.problems.iter().take(lines).enumerate() {
@@ -175,25 +176,11 @@ pub(super) fn show(name: &[u8]) -> String {
         return "\"\"".into();
     }
     // What follows would be cut from the text all the same.
-    let name = &name[..name.len().min(4 * MAX)];
-    let mut out = String::new();
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                out.extend(c.escape_default());
-            } else {
-                out.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-        if out.len() > MAX {
-            let cut = (0..=MAX).rev().find(|&i| out.is_char_boundary(i)).unwrap_or(0);
-            out.truncate(cut);
-            out.push_str("...");
-            break;
-        }
+    let mut out = name[..name.len().min(4 * MAX)].in_line().to_string();
+    if out.len() > MAX {
+        let cut = (0..=MAX).rev().find(|&i| out.is_char_boundary(i)).unwrap_or(0);
+        out.truncate(cut);
+        out.push_str("...");
     }
     out
 }
@@ -247,7 +234,7 @@ mod tests {
 
     #[test]
     fn names_in_messages_are_printable() {
-        assert_eq!(show(b"a\nb\x1b[2J\xff"), "a\\nb\\u{1b}[2J\\xff");
+        assert_eq!(show(b"a\nb\x1b[2J\xff"), "a\\nb\\x1b[2J\\xff");
         assert_eq!(show(b""), "\"\"");
         assert!(show("\u{e9}".repeat(400).as_bytes()).len() < 310);
     }

@@ -1,5 +1,6 @@
 //! The tables: what each architecture's tensors are called in a GGUF and in a Hugging Face
-//! checkpoint, and what the converter did to them. Data only; facts/remap.md 1.2 and 2.
+//! checkpoint, and what the converter did to them: gguf-py's `tensor_mapping.py` and
+//! llama.cpp's `convert_hf_to_gguf.py` read backwards. Data only.
 //!
 //! How a row is read: `@` stands for `blk.{i}.` on the GGUF side and for the family's layer
 //! prefix on the other. Both sides lack `.weight` and `.bias`: a row speaks for both. With

@@ -1,5 +1,6 @@
-//! `like=REF`: the names of a second model, found by names first and shapes second
-//! (facts/remap.md 4.2).
+//! `like=REF`: the names of a second model, found by names first and shapes second: equal names;
+//! what the built-in table calls them; one changed prefix, twice at most; templates that are alone
+//! with their shape and their indices.
 //!
 //! Shapes can refuse what names say, and decide alone only where there is nothing to choose.
 //! What stays unmatched on either side is told, never guessed. Knows headers only: values are

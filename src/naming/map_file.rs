@@ -1,4 +1,9 @@
-//! Map files, `"weightfs_map": 1`: exactly facts/remap.md 4.1.
+//! Map files, `"weightfs_map": 1`.
+//!
+//! A map is a function of one source name: `pairs` are asked first, then `rules` in the order of
+//! the file, and the first that matches decides alone. Renames happen at once, so two names may
+//! change places. What nothing matches is kept, dropped or an error, as `unmapped` says. Stages
+//! are several files, each a full pass over the names of the one before.
 //!
 //! A file is hostile input: its size, the number of its rules, the memory of their patterns
 //! and the time to apply them are bounded, and everything wrong is reported together.
@@ -18,6 +23,7 @@ use super::stage::{MAX_LISTED, Out, RuleId, Stage, check_split, part_bytes};
 use super::stem::{NAME_MAX, encoded_len};
 use super::strict_json::Text;
 use super::{Mounted, Transform};
+use crate::bytes::line::InLine;
 use crate::model::elements;
 use nix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -108,7 +114,7 @@ pub(super) struct MapFile<'t> {
 
 /// Reads the whole file, if it is not too large.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, MapError> {
-    let mut problems = MapError::new(path.display().to_string());
+    let mut problems = MapError::new(path.in_line().to_string());
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     match read {

@@ -1,6 +1,7 @@
 //! One rule of a map file: what names it takes and what becomes of them.
 //!
-//! Rules 3 to 6 of facts/remap.md 4.1. A rule sees one name and nothing else.
+//! A rule is a template or a regular expression for the whole name, and a target, a cut along the
+//! first dimension, or a drop. It sees one name and nothing else, and never changes values.
 
 use super::error::{Code, show};
 use super::template::{Brace, MAX_PLACEHOLDERS, Template, TooManySteps, braces};

@@ -1,5 +1,7 @@
 //! Templates of map files: `blk.{i}.attn_v.weight` on one side, a name with the same
-//! placeholders on the other (facts/remap.md 4.1, rule 3).
+//! placeholders on the other. `{i}`, `{j}` and `{e}` are decimal numbers without leading zeros,
+//! `{w}` is a segment without a dot, `{rest}` the end; `{{` and `}}` are braces. All of the name
+//! must match.
 
 use super::error::show;
 use std::borrow::Cow;

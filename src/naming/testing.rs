@@ -70,3 +70,31 @@ pub(super) fn by_files(model: &Model, texts: &[&str]) -> Result<Catalog, MapErro
     let stages: Vec<MapSpec> = files.iter().map(|f| MapSpec::File(f.path().into())).collect();
     Catalog::build(model, &ArchFacts::default(), &stages)
 }
+
+/// Asserts that four times as much takes about four times as long, not sixteen times: processor
+/// time of this thread, the least of three, so that other work on the machine does not count.
+pub(super) fn assert_not_quadratic(few: usize, work: impl Fn(usize)) {
+    use nix::time::{ClockId, clock_gettime};
+    use std::time::Duration;
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let took = |count: usize| {
+        let once = |_| {
+            let begun = now();
+            work(count);
+            now() - begun
+        };
+        (0..3).map(once).min().unwrap()
+    };
+    let (few, many) = (took(few), took(4 * few));
+    assert!(many < few * 10, "{few:?}, and of four times as much {many:?}");
+}
+
+#[test]
+#[should_panic(expected = "four times as much")]
+fn what_grows_with_the_square_is_seen() {
+    assert_not_quadratic(300, |count| {
+        for step in 0..count * count {
+            std::hint::black_box(step);
+        }
+    });
+}

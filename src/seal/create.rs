@@ -11,6 +11,7 @@ use super::target;
 use super::whole::Whole;
 use super::write::{Times, Writer};
 use super::{Seal, SealError, table_len};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::ordered::in_order;
 use crate::source::Source;
@@ -113,7 +114,7 @@ pub(super) fn create_in(
     }
     let grid = Grid::new(model, options.chunk_bytes);
     let (draft, path) = Places::new(cache, entry, options).open(&grid, sources)?;
-    let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
+    let fail = |op, source| SealError::Io { file: path.in_line().to_string(), op, source };
 
     for source in sources {
         source.check_unchanged()?;
@@ -256,7 +257,7 @@ impl<'a> Places<'a> {
             return Err(SealError::TooLong { chunks, chunk_bytes });
         }
         let fail = |path: &Path, source| SealError::Io {
-            file: path.display().to_string(),
+            file: path.in_line().to_string(),
             op: "create",
             source,
         };
@@ -354,7 +355,7 @@ impl<'a> Maker<'a> {
         path: &Path,
         progress: &dyn Fn(u64),
     ) -> Result<(), SealError> {
-        let file = path.display().to_string();
+        let file = path.in_line().to_string();
         let fail = |source| SealError::Io { file: file.clone(), op: "write", source };
         in_order(
             threads,
@@ -435,7 +436,7 @@ impl<'a> Maker<'a> {
             source.check_unchanged()?;
             let cache = crc_of(source, offset, len, &mut room)?;
             return Err(SealError::Unstable {
-                file: source.path().display().to_string(),
+                file: source.path().in_line().to_string(),
                 offset,
                 len,
                 disk: crc_hex(disk),

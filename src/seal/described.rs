@@ -5,6 +5,7 @@ use super::hex::from_hex;
 use super::lexer::{LexError, Lexer};
 use super::read::{MAX_LEN, lexed, open};
 use super::{SealError, VERSION};
+use crate::bytes::line::InLine;
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Extent, Format, Model, Shard, Tensor};
 use std::path::Path;
@@ -18,7 +19,7 @@ const MAX_NAME: usize = 1 << 20;
 /// that everything lies inside its file; whether the files are those is for
 /// [`super::Seal::load_layout`] and [`super::verify`] to find out.
 pub(super) fn described(path: &Path) -> Result<Model, SealError> {
-    let invalid = |what: String| SealError::Invalid { file: path.display().to_string(), what };
+    let invalid = |what: String| SealError::Invalid { file: path.in_line().to_string(), what };
     let file = open(path)?;
     if file.len() > MAX_LEN {
         return Err(invalid(format!("it has {} bytes, more than {MAX_LEN}", file.len())));

@@ -8,6 +8,7 @@ use super::hex::{crc_hex, hex};
 use super::sums::{Sums, sum_piece};
 use super::write::arrays_of;
 use super::{Seal, SealError};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::source::Source;
 
@@ -32,7 +33,7 @@ impl Seal {
             };
             let file = &model.shards[shard as usize].file;
             return Err(SealError::Foreign {
-                file: self.path().display().to_string(),
+                file: self.path().in_line().to_string(),
                 what: format!(
                     "array {at} of the metadata of {:?} is {}, sealed was {}",
                     String::from_utf8_lossy(file),
@@ -46,7 +47,7 @@ impl Seal {
 
     /// The headers were parsed before their bytes were known to be good; now they are.
     pub(super) fn check_headers(&self, sources: &[Source]) -> Result<(), SealError> {
-        let file = || self.path().display().to_string();
+        let file = || self.path().in_line().to_string();
         for piece in self.grid.pieces().filter(|p| p.part == Part::Header) {
             let source = &sources[piece.shard as usize];
             let sealed = self.header_sha256(&piece).filter(|_| piece.len <= HASHED_AT_ONCE);
@@ -62,7 +63,7 @@ impl Seal {
                     file: file(),
                     what: format!(
                         "the header of {} differs: {len} bytes at {offset} have CRC32 {}, sealed were {}",
-                        source.path().display(),
+                        source.path().in_line(),
                         crc_hex(sums.chunks[within]),
                         crc_hex(expected[within]),
                     ),
@@ -76,7 +77,7 @@ impl Seal {
                     file: file(),
                     what: format!(
                         "the header of {} has SHA-256 {}, the seal says {}, and yet all its chunks are as sealed",
-                        source.path().display(),
+                        source.path().in_line(),
                         hex(&found),
                         hex(&sealed)
                     ),

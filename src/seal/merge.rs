@@ -11,6 +11,7 @@ use super::sums::Sums;
 use super::target;
 use super::write::{Times, Writer};
 use super::{Seal, SealError};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::source::Source;
 use crate::trust;
@@ -37,7 +38,7 @@ pub fn merge(
         return keep(&path, model, sources);
     }
     let (draft, path) = Places::new(cache.as_deref(), entry, options).open(&grid, sources)?;
-    let fail = |op, source| SealError::Io { file: path.display().to_string(), op, source };
+    let fail = |op, source| SealError::Io { file: path.in_line().to_string(), op, source };
     let times = Times {
         created: parts.iter().map(|part| part.created.clone()).max().unwrap_or_default(),
         mtimes: parts.iter().map(|part| part.mtimes.concat()).collect(),
@@ -113,7 +114,7 @@ fn alike(parts: &[Seal]) -> Result<&Seal, SealError> {
     let first = parts.first().expect("a model has files, and each has its part");
     for part in &parts[1..] {
         let differs = |what: String| {
-            let (file, other) = (part.path().display(), first.path().display());
+            let (file, other) = (part.path().in_line(), first.path().in_line());
             Err(SealError::Parts { file: file.to_string(), what: format!("{what} {other}") })
         };
         let (size, wanted) = (part.grid.chunk_bytes(), first.grid.chunk_bytes());
@@ -147,7 +148,7 @@ fn matched(parts: &[Seal], model: &Model, grid: &Grid) -> Result<Vec<(Piece, Pie
                         "{file:?} is cut otherwise within the whole model, at byte {at}: \
                          make the part anew with the index beside the file"
                     );
-                    return Err(SealError::Parts { file: part.path().display().to_string(), what });
+                    return Err(SealError::Parts { file: part.path().in_line().to_string(), what });
                 }
             }
         }

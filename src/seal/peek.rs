@@ -8,6 +8,7 @@ use super::SealError;
 use super::entry::{ARRAYS, Entry};
 use super::lexer::{LexError, Lexer};
 use super::read::{lexed, open};
+use crate::bytes::line::InLine;
 use std::path::Path;
 
 /// What a seal says about one of its files.
@@ -44,7 +45,7 @@ pub fn peek(path: &Path) -> Result<Vec<Peeked>, SealError> {
         _ => {
             lexed(read, &file)?;
             let what = "it lists no files".to_owned();
-            Err(SealError::Invalid { file: path.display().to_string(), what })
+            Err(SealError::Invalid { file: path.in_line().to_string(), what })
         }
     }
 }

@@ -9,6 +9,7 @@ use super::hex::{from_hex, hex};
 use super::lexer::{LexError, Lexer};
 use super::target::begins_as_seal;
 use super::{Promise, Seal, SealError, VERSION};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::source::{IoMode, Source, SourceError, timestamp};
 use std::io;
@@ -105,7 +106,7 @@ fn load(
     model: &Model,
     sources: &[Option<&Source>],
 ) -> Result<Seal, SealError> {
-    let name = path.display().to_string();
+    let name = path.in_line().to_string();
     let invalid = |what: String| SealError::Invalid { file: name.clone(), what };
     let most = longest(model);
     if file.len() > most {
@@ -162,7 +163,7 @@ fn load(
 
 /// Opens a seal file.
 pub(super) fn open(path: &Path) -> Result<Source, SealError> {
-    let not_a_seal = |what| SealError::NotASeal { file: path.display().to_string(), what };
+    let not_a_seal = |what| SealError::NotASeal { file: path.in_line().to_string(), what };
     Source::open(path, IoMode::Auto).map_err(|error| match error {
         SourceError::NotAFile { kind, .. } => not_a_seal(format!("it is {kind}")),
         SourceError::Io { source, .. } if path.is_symlink() && leads_nowhere(&source) => {
@@ -179,7 +180,7 @@ fn leads_nowhere(error: &io::Error) -> bool {
 
 /// What an end of reading before the end of the file means.
 pub(super) fn lexed(result: Lexed, file: &Source) -> Result<(), SealError> {
-    let name = || file.path().display().to_string();
+    let name = || file.path().in_line().to_string();
     match result {
         Ok(()) => Ok(()),
         Err(LexError::Io(source)) => {
@@ -380,8 +381,8 @@ impl Reader<'_> {
         let entry = &self.entry;
         let sealed = String::from_utf8_lossy(entry.name()).into_owned();
         let shown = match source {
-            Some(source) => source.path().display().to_string(),
-            None => String::from_utf8_lossy(&shard.file).into_owned(),
+            Some(source) => source.path().in_line().to_string(),
+            None => shard.file.in_line().to_string(),
         };
         let layout = [
             ("version", u64::from(self.model.format_version), entry.format_version),
@@ -389,7 +390,7 @@ impl Reader<'_> {
             ("start of tensor infos", shard.tensor_infos, entry.tensor_infos),
         ];
         let differs = if entry.format != self.model.format.name().as_bytes() {
-            let was = String::from_utf8_lossy(&entry.format).into_owned();
+            let was = entry.format.in_line().to_string();
             Some(("format", self.model.format.name().to_owned(), was))
         } else {
             let differs = layout.into_iter().find(|(_, is, was)| Some(*is) != *was);
@@ -414,7 +415,7 @@ impl Reader<'_> {
         } else if let Some(mtime) = mtime.filter(|mtime| entry.mtime != mtime.as_bytes()) {
             self.warnings.push(format!(
                 "{shown} has another modification time than when it was sealed ({mtime}, was {})",
-                String::from_utf8_lossy(&entry.mtime)
+                entry.mtime.in_line()
             ));
         }
         self.all_or_none(|| format!("file {shown:?}"));

@@ -2,6 +2,7 @@
 
 use super::SealError;
 use super::read::open;
+use crate::bytes::line::InLine;
 use crate::source::Source;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ const BEGINNING: &[u8] = b"{\"weightfs_manifest\"";
 /// file or no seal, whoever asks for it.
 pub(super) fn check(path: &Path, sources: &[Source], entry: &Path) -> Result<(), SealError> {
     let occupied = |what: &str| {
-        Err(SealError::Occupied { file: path.display().to_string(), what: what.to_owned() })
+        Err(SealError::Occupied { file: path.in_line().to_string(), what: what.to_owned() })
     };
     match path.symlink_metadata() {
         // A name that cannot be is told apart by whoever creates the file.

@@ -5,6 +5,7 @@ use super::hex::{crc_hex, hex};
 use super::sums::{sha256_of, sum_piece};
 use super::whole::{Digested, Whole};
 use super::{Seal, SealError};
+use crate::bytes::line::InLine;
 use crate::model::{Model, Shard};
 use crate::ordered::in_order;
 use crate::source::{Source, SourceError};
@@ -249,7 +250,7 @@ fn judge(
     digested: Digested,
     findings: &Findings,
 ) -> Result<(), SealError> {
-    let fault = |what: String| SealError::Invalid { file: seal.path().display().to_string(), what };
+    let fault = |what: String| SealError::Invalid { file: seal.path().in_line().to_string(), what };
     let file = || String::from_utf8_lossy(&model.shards[shard].file).into_owned();
     let (found, sealed) = match (digested, seal.source_sha256(shard)) {
         (Ok(Some(found)), Some(sealed)) => (found, sealed),

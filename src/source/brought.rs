@@ -73,9 +73,9 @@ impl Brought {
         }
     }
 
-    /// `bytes`, inside the file, have been passed on to the mount's own page cache: what may be given back of them,
-    /// and of what was passed on around them. Who reads on may need the `held` bytes next to what
-    /// is not passed on yet once more.
+    /// `bytes`, inside the file, have been passed on to the mount's own page cache: what may be
+    /// given back of them, and of what was passed on around them. Who reads on may need the `held`
+    /// bytes next to what is not passed on yet once more.
     pub(super) fn pass_on(&self, bytes: &Range<u64>, held: u64) -> Option<Range<u64>> {
         let passed =
             self.passed.get_or_init(|| self.windows.iter().map(|_| AtomicU64::new(0)).collect());

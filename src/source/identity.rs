@@ -1,4 +1,6 @@
-//! What makes an open file still the file that was opened (contract section 5).
+//! What makes an open file still the file that was opened. Another size or modification time is
+//! a change; another change time alone is one unless a rename, a link, a mode or an owner explains
+//! it.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -109,7 +111,7 @@ pub(super) enum Verdict {
 }
 
 impl Baseline {
-    /// Judges `now` and `names` against the baseline: the ESTALE row of contract section 5.
+    /// Judges `now` and `names` against the baseline: whether the file was modified in place.
     pub(super) fn judge(&self, now: &Identity, names: &Names) -> Verdict {
         let old = &self.identity;
         if let Some(what) = old.rewritten(now) {

@@ -70,9 +70,10 @@ const AHEAD: usize = 8 << 10;
 const LINE: usize = 64;
 
 impl Mapping {
-    /// As [`Mapping::copy`], and shows each piece of the copy while it is in the nearest cache. What
-    /// is done with it costs little more than time that the processor waits for memory otherwise: what comes next
-    /// is on its way meanwhile. To sum 1 MiB so takes 85 us, after the copy 115, not at all 75.
+    /// As [`Mapping::copy`], and shows each piece of the copy while it is in the nearest cache.
+    /// What is done with it costs little more than time that the processor waits for memory
+    /// otherwise: what comes next is on its way meanwhile. To sum 1 MiB so takes 85 us, after the
+    /// copy 115, not at all 75.
     pub(super) fn copy_through(
         &self,
         offset: usize,

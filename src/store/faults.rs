@@ -301,7 +301,8 @@ fn damage_served_on_purpose_is_served_at_once_while_latched() {
     assert_eq!((store.status().bad_chunks, store.status().mismatches), (1, 1));
 }
 
-/// What a CRC32 of a chunk is worth against damage of many bits: WEIGHTFS_PATTERNS=1000000 shows it.
+/// What a CRC32 of a chunk is worth against damage of many bits: WEIGHTFS_PATTERNS=1000000 shows
+/// it.
 #[test]
 fn patterns_of_many_bits_and_bursts_change_the_sum_of_a_chunk() {
     let patterns: u64 = std::env::var("WEIGHTFS_PATTERNS").map_or(10_000, |n| n.parse().unwrap());

@@ -10,6 +10,7 @@ use super::chunk::{Wanted, Way, take};
 use super::damage::{Bad, Found, Notice};
 use super::status::count;
 use super::{Basis, Corrupt, OnCorruption, Store, StoreError};
+use crate::bytes::line::InLine;
 use crate::seal::{Piece, crc_hex};
 use crate::source::{Source, SourceError};
 use std::collections::BTreeSet;
@@ -200,7 +201,7 @@ impl Store {
             };
             log::warn!(
                 "{}: {} chunk {}: {} bytes at {} were bad at the first look ({found}) and good at a further one: {verdict}",
-                source.path().display(),
+                source.path().in_line(),
                 self.name_of(piece),
                 wanted.within,
                 wanted.len,
@@ -298,7 +299,7 @@ impl Store {
 
     fn corrupt(&self, source: &Source, piece: &Piece, wanted: &Wanted<'_>, bad: &Bad) -> Corrupt {
         Corrupt {
-            file: source.path().display().to_string(),
+            file: source.path().in_line().to_string(),
             what: self.name_of(piece),
             chunk: wanted.within,
             offset: wanted.offset,

@@ -1,11 +1,12 @@
 //! What a store knows about itself, as plain data: from memory, without I/O.
 
 use super::{OnCorruption, Store, Verify};
+use crate::bytes::line::InLine;
 use crate::seal::{Part, Seal, crc_hex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Why the bytes are believed (contract section 4).
+/// Why the bytes are believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The seal was given on the command line.
@@ -138,7 +139,7 @@ pub struct Breaker {
     pub remaining: Duration,
 }
 
-/// Everything for `.weightfs/status.json` that the store knows (contract section 3.3).
+/// Everything for `.weightfs/status.json` that the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// How bytes are checked.
@@ -197,7 +198,7 @@ impl Store {
         });
         let seal = self.seal().map(Seal::file);
         let notes = self.sources().iter().chain(seal).flat_map(|source| {
-            let file = source.path().display().to_string();
+            let file = source.path().in_line().to_string();
             let changed = source.changed().map(|what| format!("changed: {what}"));
             let notes = source.notes().into_iter().chain(changed);
             notes.map(move |note| format!("{file}: {note}")).collect::<Vec<_>>()

@@ -1,10 +1,11 @@
-//! Sums that were observed, kept from one mount to the next (contract section 4).
+//! Sums that were observed, kept from one mount to the next.
 //!
 //! A small binary file per state of the model: magic, SHA-256 of the headers, chunk
 //! size, number of chunks, runs of sums, CRC32 of it all. Whatever does not fit makes
 //! the whole file worthless: it is ignored, and written anew at the next unmount.
 
 use super::{Store, StoreError};
+use crate::bytes::line::InLine;
 use crate::seal::{Draft, Part, from_hex, hex};
 use crate::source::Source;
 use crc32fast::Hasher;
@@ -36,7 +37,7 @@ impl Store {
             Ok(taken) => taken,
             Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
             Err(e) => {
-                log::warn!("{}: not used: {e}", path.display());
+                log::warn!("{}: not used: {e}", path.in_line());
                 0
             }
         }
@@ -195,7 +196,7 @@ pub fn clear_old_tofu(dir: &Path) {
             && let Err(e) = std::fs::remove_file(entry.path())
             && e.kind() != io::ErrorKind::NotFound
         {
-            log::warn!("{}: not removed: {e}", entry.path().display());
+            log::warn!("{}: not removed: {e}", entry.path().in_line());
         }
     }
 }

@@ -16,7 +16,8 @@ const TOP: usize = 76;
 const LETTERS: usize = 56;
 /// Tenths of a pixel that a letter of the roles takes.
 const LETTER: usize = 75;
-/// From the smallest deviation to the largest (viridis, by Stefan van der Walt and Nathaniel Smith).
+/// From the smallest deviation to the largest (viridis, by Stefan van der Walt and Nathaniel
+/// Smith).
 const COLOURS: [[u8; 3]; 5] =
     [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 

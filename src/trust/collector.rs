@@ -6,6 +6,7 @@ use super::list::{List, ListError, MAX_LEN, Manner};
 use super::notes::Notes;
 use super::small;
 use super::{Claim, Kind, Range, Sum, name_of};
+use crate::bytes::line::InLine;
 use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
 use crate::source::Source;
@@ -534,7 +535,7 @@ impl<'a> Collector<'a> {
         }
         self.twice = Some(match tensor.and_then(|index| self.model.tensors.get(index as usize)) {
             Some(tensor) => format!("tensor {:?}", String::from_utf8_lossy(&tensor.name)),
-            None => String::from_utf8_lossy(&self.model.shards[shard].file).into_owned(),
+            None => self.model.shards[shard].file.in_line().to_string(),
         });
         self.rival = Some((shard, rival)).filter(|(_, rival)| !rival.is_empty());
     }
@@ -552,12 +553,12 @@ impl<'a> Collector<'a> {
         }
         for shard in 0..self.claims.len() {
             if let Err(what) = self.order_ranges(shard) {
-                return Err(ListError::Unfit { file: self.path.display().to_string(), what });
+                return Err(ListError::Unfit { file: self.path.in_line().to_string(), what });
             }
         }
         let fatal = self.is_given() || self.rival.is_none();
         if let Some(subject) = self.twice.filter(|_| fatal) {
-            return Err(ListError::Twice { file: self.path.display().to_string(), subject });
+            return Err(ListError::Twice { file: self.path.in_line().to_string(), subject });
         }
         let mut sums: Vec<_> = self.sums.into_iter().collect();
         sums.sort_unstable_by_key(|(key, _)| *key);

@@ -4,6 +4,7 @@ use super::collector::Collector;
 use super::find::is_named_as_sums;
 use super::small::{self, SmallError};
 use super::{Anchor, Claim, Kind, bundle, report};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::source::Source;
 use std::io::{self, Read, Seek};
@@ -56,7 +57,7 @@ pub enum ListError {
 
 impl ListError {
     fn new(path: &Path, error: SmallError) -> ListError {
-        let file = path.display().to_string();
+        let file = path.in_line().to_string();
         match error {
             SmallError::Absent => ListError::Absent { file },
             SmallError::Unfit(what) => ListError::Unfit { file, what },
@@ -95,7 +96,7 @@ impl List {
         match read(path, file, Collector::new(path, model, Manner::Given).at(sources))? {
             Some(list) => Ok(list),
             None => Err(ListError::Unfit {
-                file: path.display().to_string(),
+                file: path.in_line().to_string(),
                 what: "no list of digests: sha256sum's lines, also in BSD form, SFV, gguf-hash, \
                        a provenance report or a model signature"
                     .to_owned(),
@@ -153,8 +154,8 @@ fn read(
     mut file: std::fs::File,
     mut claims: Collector<'_>,
 ) -> Result<Option<List>, ListError> {
-    let failed = |source| ListError::Io { file: path.display().to_string(), source };
-    let unfit = |what| ListError::Unfit { file: path.display().to_string(), what };
+    let failed = |source| ListError::Io { file: path.in_line().to_string(), source };
+    let unfit = |what| ListError::Unfit { file: path.in_line().to_string(), what };
     let beside = !claims.is_given();
     let most_json = if beside { MAX_JSON_BESIDE } else { MAX_JSON };
     let mut begin = Vec::new();

@@ -1,5 +1,6 @@
 //! What a list says and nobody can use: never passed over in silence, never more than a few words.
 
+use crate::bytes::line::InLine;
 use std::path::Path;
 
 /// Characters of a line that are shown.
@@ -98,7 +99,7 @@ impl Notes {
 
     /// All of it, in words.
     pub(super) fn warnings(self, list: &Path) -> Vec<String> {
-        let list = list.display();
+        let list = list.in_line();
         let mut warnings = Vec::new();
         let Notes { unread, elsewhere, other_file, endless, nameless, no_tensor, unsupported } =
             self;

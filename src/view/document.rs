@@ -1,4 +1,5 @@
-//! The JSON documents that describe a model and its tensors (contract 3.1, 3.2, 3.4).
+//! The JSON documents that describe a model and its tensors: `model.json`, `tensors/NAME.json`, and
+//! the listing of `ls --json`.
 //!
 //! Made on demand from what is known; nothing is kept.
 

@@ -1,8 +1,9 @@
 //! The whole model as one virtual file: a header, then each tensor's bytes at its place.
 //!
-//! Here is the reading, and the safetensors file; [`gguf`] is the other one. The header is text that is written while it is read, the data one body per tensor;
-//! kept are an order and an offset per tensor. safetensors is laid out as the reference
-//! writer does: by type (widest first), then by name, without holes, data aligned to 64 bytes.
+//! Here is the reading, and the safetensors file; [`gguf`] is the other one. The header is text
+//! that is written while it is read, the data one body per tensor; kept are an order and an offset
+//! per tensor. safetensors is laid out as the reference writer does: by type (widest first), then
+//! by name, without holes, data aligned to 64 bytes.
 
 use crate::content::Body;
 use crate::dtype::DType;

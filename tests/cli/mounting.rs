@@ -321,7 +321,8 @@ fn without_the_right_to_mount_the_cure_is_named() {
         return;
     }
     let place = Place::new();
-    // Root without CAP_SYS_ADMIN, as in a container; fusermount3 is set-user-id root but gains nothing.
+    // Root without CAP_SYS_ADMIN, as in a container; fusermount3 is set-user-id root but gains
+    // nothing.
     let output = Command::new("setpriv")
         .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--no-new-privs", WEIGHTFS])
         .args([OsStr::new("m.gguf"), OsStr::new("mnt")])

@@ -7,6 +7,7 @@ the daemons, so that a reader that waits for one gets an error.
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -43,6 +44,8 @@ class Result:
     code: int
     out: bytes
     err: str
+    seconds: float  # of processor time
+    pages: int  # that it touched for the first time
 
     def json(self):
         return json.loads(self.out)
@@ -71,6 +74,7 @@ class Weightfs:
     def run(self, *args, code=0, timeout=COMMAND_SECONDS, env=None, **options):
         """Run to the end; code is the exit code that must come, None for any."""
         words = [self.binary, *map(os.fspath, map(as_path, args))]
+        before = used()
         done = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
@@ -80,7 +84,8 @@ class Weightfs:
             timeout=timeout,
             **options,
         )
-        result = Result(words, done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+        seconds, pages = (after - before for after, before in zip(used(), before))
+        result = Result(words, done.returncode, done.stdout, done.stderr.decode(errors="replace"), seconds, pages)
         assert "panicked" not in result.err, result.err
         if code is not None:
             assert result.code == code, f"{words}: exit {result.code}, not {code}\nstderr: {result.err}\nstdout: {result.out[:2000]!r}"
@@ -89,6 +94,12 @@ class Weightfs:
     def start(self, *args, env=None, **options):
         words = [self.binary, *map(os.fspath, map(as_path, args))]
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, env=self.env | (env or {}), **options)
+
+
+def used():
+    """Processor seconds and pages of the children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime, usage.ru_minflt + usage.ru_majflt
 
 
 def as_path(word):
@@ -137,6 +148,17 @@ def wait_until(true, seconds=5.0, what="the condition"):
         assert time.monotonic() < limit, f"{what} did not come within {seconds} s"
         time.sleep(0.01)
     return value
+
+
+def promptly(seconds, what, tries=5):
+    """What it gives, done in so many seconds at least once: a machine that is busy may be slow, but not always."""
+    for left in reversed(range(tries)):
+        begin = time.monotonic()
+        given = what()
+        took = time.monotonic() - begin
+        if took < seconds:
+            return given
+        assert left, f"it took {took:.3f} s at the {tries}th try as well"
 
 
 def force_unmount(point):
@@ -289,7 +311,7 @@ def shell(script, *args, timeout=60, code=0):
     """Run a shell script with the stock tools; "$1" and so on are the arguments."""
     done = subprocess.run(["sh", "-c", script, "sh", *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     assert code is None or done.returncode == code, f"{script}: exit {done.returncode}\n{done.stderr.decode(errors='replace')}"
-    return Result([script, *args], done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+    return Result([script, *args], done.returncode, done.stdout, done.stderr.decode(errors="replace"), *used())
 
 
 def xattr(path, name):

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,33 @@ def test_each_says_how_it_is_called(run, example):
     code = {".py": 1, ".sh": 2}[Path(example).suffix]
     assert run(example, code=code if example != "torch_check.py" or has_torch() else 2) == ""
     assert "usage: " in run.err or not has_torch()
+
+
+def unread(weightfs, tmp_path, example, *args):
+    """The end, and what was said, of an example whose reader has gone, as head goes."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        env = environment(weightfs, tmp_path, PYTHONUNBUFFERED="1")
+        done = subprocess.run(words(example, *args), stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True, env=env, timeout=SECONDS)
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("example", ["numpy_memmap", "safetensors_open", "tables", "qdrant_rows", "torch_check"])
+def test_each_ends_quietly_with_its_reader(weightfs, mount, tmp_path, example):
+    if example == "torch_check" and not has_torch():
+        pytest.skip("torch is not installed")
+    path = Gguf().tensor("w", "F32", (3, 32)).write(tmp_path / "m.gguf")
+    point = mount(path).path
+    args = {"safetensors_open": [point / "model.safetensors"], "tables": [point], "torch_check": [path, point, 1]}
+    assert unread(weightfs, tmp_path, f"{example}.py", *args.get(example, [point, "w"])) == (-signal.SIGPIPE, "")
+
+
+def test_tokens_end_quietly_with_their_reader(weightfs, mount, tmp_path, models):
+    point = mount(models / "gemma-3-270m-q4_k_m.gguf", "map=hf").path
+    assert unread(weightfs, tmp_path, "tokens.py", point, "Hello") == (-signal.SIGPIPE, "")
 
 
 # --- NumPy, safetensors, tokenizers ----------------------------------------------------
@@ -245,6 +273,12 @@ def test_what_changed_unmounts_the_first_when_the_second_is_no_model(run, tmp_pa
     (tmp_path / "none.gguf").write_text("no model")
     run("what_changed.sh", pair[0], tmp_path / "none.gguf", code=1)
     assert "none.gguf" in run.err
+
+
+@pytest.mark.usefixtures("mount", "scratch")
+def test_what_changed_unmounts_when_its_reader_has_gone(weightfs, tmp_path, pair):
+    code, said = unread(weightfs, tmp_path, "what_changed.sh", *pair)
+    assert code in (141, -signal.SIGPIPE) and "Error" not in said, said
 
 
 # --- the server ------------------------------------------------------------------------

@@ -161,16 +161,12 @@ with safe_open(sys.argv[1], "np") as file:
     python(code, mounted / "source/model.safetensors", mounted.path.parent / "sums.json")
 
 
-def test_gemma_is_ready_at_once(models, mount):
-    path = models / FILES["gemma-3-270m-q4_k_m"]
-    begin = time.monotonic()
-    mounted = mount(path)
+def test_gemma_is_ready_without_a_look_at_its_data(models, mount):
+    mounted = mount(models / FILES["gemma-3-270m-q4_k_m"])
     with open(mounted / "tensors/output_norm.weight.bin", "rb") as file:
         assert len(file.read(4)) == 4
-    assert time.monotonic() - begin < 2  # the bench says how much less; the reference reader needs over ten
-    begin = time.monotonic()
     assert len(os.listdir(mounted / "tensors")) > 236
-    assert time.monotonic() - begin < 1
+    assert mounted.status["chunks_checked"] <= 2
 
 
 def test_a_directory_as_it_is_downloaded(models, mount):

@@ -15,7 +15,7 @@ SUFFIX = len(".json")
 
 
 def encoded(name, suffix=SUFFIX):
-    """The contract's rule, written again: bytes of a name to the stem of its file."""
+    """The rule of the tree, written again: bytes of a name to the stem of its file."""
     pieces = []
     for character in name.decode("utf-8", "surrogateescape"):
         raw = character.encode("utf-8", "surrogateescape")

@@ -5,7 +5,6 @@ import os
 import resource
 import struct
 import subprocess
-import time
 
 import pytest
 
@@ -146,9 +145,7 @@ def limits():
 def test_refused(weightfs, tmp_path, name, data, words):
     path = tmp_path / name.replace(" ", "-")
     path.write_bytes(data)
-    start = time.monotonic()
-    result = weightfs.run("ls", path, code=1, preexec_fn=limits)
-    assert time.monotonic() - start < 1
+    result = weightfs.run("ls", path, code=1, preexec_fn=limits, timeout=20)
     assert result.out == b""
     assert result.err.startswith("weightfs: ") and len(result.err.splitlines()) <= 4
     assert path.name in result.err
@@ -187,13 +184,11 @@ def test_a_header_cut_at_every_byte_is_a_clean_error(weightfs, tmp_path, kind):
         model = safetensors_file.plain()
         data, size = model.encode(), model.place_of("embed.weight")
     path = tmp_path / f"cut.{kind}"
-    start = time.monotonic()
     for length in range(0, size):
         path.write_bytes(data[:length])
         done = subprocess.run([weightfs.binary, "ls", path], capture_output=True, text=True, timeout=10, env=weightfs.env)
         assert done.returncode == 1 and "panicked" not in done.stderr, (length, done.stderr)
         assert "cut." in done.stderr
-    assert time.monotonic() - start < 0.5 * size
 
 
 def test_deeply_nested_arrays_are_refused_not_a_crash(weightfs, tmp_path):
@@ -209,13 +204,15 @@ def test_deeply_nested_json_is_refused_not_a_crash(weightfs, tmp_path):
 
 
 def test_many_keys_are_no_quadratic_wait(weightfs, tmp_path):
-    model = Gguf()
-    for number in range(200_000):
-        model.key(f"k.{number}", "u8", 1)
-    path = model.tensor("a", "F32", (1,)).write(tmp_path / "m.gguf")
-    start = time.monotonic()
-    weightfs.run("ls", path)
-    assert time.monotonic() - start < 2
+    seconds = []
+    for count in (50_000, 200_000):
+        model = Gguf()
+        for number in range(count):
+            model.key(f"k.{number}", "u8", 1)
+        path = model.tensor("a", "F32", (1,)).write(tmp_path / f"{count}.gguf")
+        seconds.append(min(weightfs.run("ls", path).seconds for _ in range(5)))
+    # Sixteen times as long, were each key compared with all others; the start of the program counts as well.
+    assert seconds[1] < 10 * seconds[0] + 0.02, seconds
 
 
 # --- served with a warning -------------------------------------------------------------
@@ -310,10 +307,9 @@ def test_what_would_take_forever_to_show_is_refused(weightfs, tmp_path, name):
     with open(path, "wb") as file:
         file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" + struct.pack("<I", kind) + start)
         file.truncate(2**40)
-    begin = time.monotonic()
-    said = weightfs.run("ls", path, code=1).err
-    assert time.monotonic() - begin < 1
-    assert "m.gguf" in said and "limit" in said
+    said = weightfs.run("ls", path, code=1)
+    assert "m.gguf" in said.err and "limit" in said.err
+    assert said.pages < 10_000
 
 
 def test_long_strings_that_grow_when_escaped_stay_out_of_memory(mount, tmp_path):

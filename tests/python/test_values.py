@@ -24,7 +24,7 @@ ELEMENT_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I3
 
 
 def swapped(dtype, data):
-    """The payload in the other byte order, written again from the contract's words."""
+    """The payload in the other byte order, written again in plain words."""
     if dtype in ELEMENT_BYTES:
         return np.frombuffer(data, f"<u{ELEMENT_BYTES[dtype]}").byteswap().tobytes()
     fields, size = BLOCK_FIELDS[dtype]

@@ -4,12 +4,12 @@ use super::{Cli, Command};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::options::{self, Options};
 use crate::cli::output::of_stdout;
-use crate::cli::text::Safe;
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::Write;
+use weightfs::bytes::line::Safe;
 
 /// A command line that was understood.
 #[derive(Debug)]

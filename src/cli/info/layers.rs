@@ -6,7 +6,7 @@ use super::super::table::{Align, Table};
 use super::super::text::{self, cut, plural, shape, size};
 use super::heading;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use weightfs::dtype::DType;
 use weightfs::survey::place::{Places, Row};
 
@@ -65,7 +65,8 @@ pub(super) fn write(opened: &Opened, out: &mut Out) -> io::Result<()> {
     let more = rows.len().saturating_sub(LINES);
     match more {
         0 => Ok(()),
-        n => writeln!(out, "  and {} more (weightfs ls lists all tensors)", plural(n, "row")),
+        n => out
+            .line(format_args!("  and {} more (weightfs ls lists all tensors)", plural(n, "row"))),
     }
 }
 

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use weightfs::bytes::line::InLine;
 
 /// Open files that the mount itself needs, now and later.
 const SPARE: usize = 48;
@@ -44,7 +45,7 @@ impl Limit {
 
     /// What there is to do.
     pub(super) fn told(self, directory: &Path, models: usize, error: &str) -> anyhow::Error {
-        let directory = directory.display();
+        let directory = directory.in_line();
         let cure = match self {
             Limit::Files => {
                 let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, most)| most);

@@ -1,6 +1,7 @@
 //! What is kept when a mount ends: sums that were seen of unsealed models.
 
 use crate::cli::text::plural;
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -25,7 +26,9 @@ pub(super) fn keep_observed(grove: &Grove) {
     let Some(cache) = seal::cache_home() else { return };
     let dir: Arc<Path> = cache.join("tofu").into();
     let is_near = |fs: &WeightFs| fs.store().sources().iter().all(|s| s.io() == IoMode::Mmap);
-    let (near, far): (Vec<_>, Vec<_>) = grove.models().cloned().partition(|fs| is_near(fs));
+    let (mut near, far): (Vec<_>, Vec<_>) = grove.models().cloned().partition(|fs| is_near(fs));
+    // Should the system go down meanwhile, little was seen of those that are lost.
+    near.sort_by_cached_key(|fs| Reverse(fs.store().status().chunks_checked));
     let left = near.len() + far.len();
     let (told, heard) = mpsc::channel();
     for (models, threads) in [(near, NEAR), (far, FAR)] {

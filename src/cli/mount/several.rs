@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use weightfs::bytes::line::InLine;
 use weightfs::fs::WeightFs;
 use weightfs::grove::{Grove, LeftOut, Member};
 use weightfs::load::{self, Found, Walk};
@@ -54,7 +55,7 @@ pub(super) fn plan(
     let tops = [Some(directory.as_path()), canonical.as_deref().ok()];
     mountpoint::refuse_own_files(point, tops.into_iter().flatten())?;
     if models.is_empty() {
-        bail!("{}: holds no model, and neither do the directories in it", directory.display());
+        bail!("{}: holds no model, and neither do the directories in it", directory.in_line());
     }
     let opened = open_all(&models, options, log)
         .map_err(|(limit, text)| limit.told(&directory, models.len(), &text))?;
@@ -84,7 +85,7 @@ pub(super) fn plan(
     if let (Some(first), true) = (first, members.iter().all(|member| member.model.is_err())) {
         let text = match members.len() {
             1 => first,
-            n => format!("{}: none of {n} models can be opened\n{first}", directory.display()),
+            n => format!("{}: none of {n} models can be opened\n{first}", directory.in_line()),
         };
         return Err(Failure::with(Exit::of_several(&codes), text));
     }
@@ -93,7 +94,7 @@ pub(super) fn plan(
     let (shown, left_out) = (grove.models().count(), grove.left_out());
     log::info!(
         "{}: {} mounted, {} left out",
-        directory.display(),
+        directory.in_line(),
         plural(shown, "model"),
         left_out.len()
     );
@@ -165,14 +166,14 @@ fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
 
 /// A text about the model at `path`, with its name.
 fn named(path: &Path, text: &str) -> String {
-    let path = path.display().to_string();
+    let path = path.in_line().to_string();
     if text.contains(&path) { text.to_owned() } else { format!("{path}: {text}") }
 }
 
 /// What a text about the model at `path` says behind its name: which model it is about stands
 /// beside it.
 fn without_name(path: &Path, text: &str) -> String {
-    let name = format!("{}: ", path.display());
+    let name = format!("{}: ", path.in_line());
     text.strip_prefix(&name).unwrap_or(text).to_owned()
 }
 
@@ -207,7 +208,7 @@ impl<'a> Tally<'a> {
             warned += usize::from(!about.warnings.is_empty());
             warnings.listed.extend(about.warnings.iter().map(|text| named(&path, text)));
         }
-        let name = directory.display();
+        let name = directory.in_line();
         let lines = left_out
             .iter()
             .map(|LeftOut { path, error, .. }| format!("left out: {}", named(path, error)));

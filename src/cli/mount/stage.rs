@@ -6,6 +6,7 @@ use crate::cli::ready;
 use anyhow::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use weightfs::bytes::line::InLine;
 use weightfs::fuse::Unmounter;
 
 /// How far we are, for a signal or a panic to do the right thing.
@@ -27,6 +28,9 @@ enum State {
     Mounting,
     Interrupted,
     Mounted(Unmounter),
+    /// Nothing is mounted any more, and what was seen is being kept. Whatever is mounted there
+    /// now is not ours.
+    Parting,
 }
 
 impl Stage {
@@ -50,6 +54,11 @@ impl Stage {
             *state = State::Mounting;
         }
         free
+    }
+
+    /// The mount is gone.
+    pub(super) fn is_parting(&self) {
+        *self.lock() = State::Parting;
     }
 
     /// False when a signal came in between.
@@ -81,7 +90,7 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 if let State::Mounted(unmounter) = &*stage.lock() {
                     unmounter.abandon();
                     if stays {
-                        let point = unmounter.mountpoint().display();
+                        let point = unmounter.mountpoint().in_line();
                         log::error!(
                             "{point}: a dead mount stays behind: umount {point}, or fusermount3 -u {point}"
                         );
@@ -94,6 +103,8 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
             match &*state {
                 State::Opening => std::process::exit(Exit::Failed.code().into()),
                 State::Mounting | State::Interrupted => *state = State::Interrupted,
+                // It ends soon, and sooner only at a second one.
+                State::Parting => log::info!("{signal}: unmounted already, ending"),
                 State::Mounted(unmounter) => {
                     let unmounter = unmounter.clone();
                     drop(state);
@@ -107,7 +118,7 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
 
 /// Unmounts; false where that cannot be done from here.
 fn leave(unmounter: &Unmounter, why: &str) -> bool {
-    log::info!("{why}: unmounting {}", unmounter.mountpoint().display());
+    log::info!("{why}: unmounting {}", unmounter.mountpoint().in_line());
     ready::notify("STOPPING=1");
     match unmounter.unmount() {
         Ok(false) => true,
@@ -118,7 +129,7 @@ fn leave(unmounter: &Unmounter, why: &str) -> bool {
             true
         }
         Err(error) => {
-            let point = unmounter.mountpoint().display();
+            let point = unmounter.mountpoint().in_line();
             log::error!(
                 "{point}: cannot unmount: {error}; it is served on until somebody does: umount {point}, or fusermount3 -u {point}"
             );

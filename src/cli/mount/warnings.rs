@@ -5,6 +5,7 @@ use crate::cli::exit;
 use crate::cli::logfile::Log;
 use crate::cli::text::{self, plural};
 use std::path::Path;
+use weightfs::bytes::line::InLine;
 use weightfs::store::{OnCorruption, Verify};
 
 /// What is not sealed is checked all the same.
@@ -37,7 +38,7 @@ impl Warnings {
     /// Each once, also where the log is stderr.
     pub(super) fn tell(&self, log: &Log) {
         for text in &self.said {
-            exit::say(text);
+            exit::warn(text);
             if !log.is_stderr {
                 log::warn!("{text}");
             }
@@ -48,7 +49,7 @@ impl Warnings {
 
 /// Those about a mount of one model.
 pub(super) fn of_one(opened: &Opened, model: &Path) -> Warnings {
-    let name = model.display();
+    let name = model.in_line();
     let (mut said, mut listed) = (Vec::new(), Vec::new());
     match (opened.store.is_sealed(), &opened.unused_seal, opened.verify) {
         (true, _, Verify::Off) => said.push(format!("{name}: verify=off: nothing is checked")),

@@ -4,6 +4,7 @@ use super::{OptionError, Override, SetValue, TABLE};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use weightfs::bytes::line::InLine;
 
 /// One option as written.
 pub(super) struct Word<'a> {
@@ -14,13 +15,13 @@ pub(super) struct Word<'a> {
 impl<'a> Word<'a> {
     pub(super) fn shown(&self) -> String {
         match self.value {
-            Some(value) => format!("{}={}", self.name, String::from_utf8_lossy(value)),
+            Some(value) => format!("{}={}", self.name, value.in_line()),
             None => self.name.to_owned(),
         }
     }
 
     pub(super) fn bad(&self, expected: impl Into<String>) -> OptionError {
-        let value = String::from_utf8_lossy(self.value.unwrap_or_default()).into_owned();
+        let value = self.value.unwrap_or_default().in_line().to_string();
         OptionError::Bad { name: self.name.into(), value, expected: expected.into() }
     }
 

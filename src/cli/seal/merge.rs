@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::{InLine, Name};
 use weightfs::load::{self, Loaded};
 use weightfs::model::Shard;
 use weightfs::seal::{self, Seal, SealOptions, SealReport};
@@ -34,8 +35,8 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<A
         (None, Some((path, name))) => match Path::new(OsStr::from_bytes(name)).file_name() {
             Some(file) => path.with_file_name(file),
             None => {
-                let (path, name) = (path.display(), String::from_utf8_lossy(name));
-                return Err(anyhow!("{path}: is the part of {name:?}, which is no file's name"));
+                let (path, name) = (path.in_line(), Name(name));
+                return Err(anyhow!("{path}: is the part of {name}, which is no file's name"));
             }
         },
         (None, None) => {
@@ -77,10 +78,10 @@ fn sort_out(paths: &[PathBuf]) -> Result<Given<'_>> {
                 continue;
             }
             Err(_) if !is_manifest(path) => {
-                let first = given.model.unwrap_or(path).display();
+                let first = given.model.unwrap_or(path).in_line();
                 let text = format!(
                     "--merge takes parts and one model: {first} is no part, and neither is {}",
-                    path.display()
+                    path.in_line()
                 );
                 return Err(Failure::usage(text));
             }
@@ -89,7 +90,7 @@ fn sort_out(paths: &[PathBuf]) -> Result<Given<'_>> {
         match <[_; 1]>::try_from(files) {
             Ok([file]) => given.parts.push((path, file.name)),
             Err(files) => {
-                let (path, files) = (path.display(), plural(files.len(), "file"));
+                let (path, files) = (path.in_line(), plural(files.len(), "file"));
                 return Err(anyhow!("{path}: is a seal of {files}, not a part, which is of one"));
             }
         }
@@ -129,9 +130,9 @@ fn in_order(given: &[(&Path, Box<[u8]>)], loaded: &Loaded) -> Result<Vec<Seal>> 
         if let Some((other, _)) = found.get(&index) {
             return Err(anyhow!(
                 "{}: is of {}, and so is {}",
-                path.display(),
+                path.in_line(),
                 shown(&shards[index]),
-                other.display()
+                other.in_line()
             ));
         }
         found.insert(index, (path, seal));
@@ -146,7 +147,7 @@ fn in_order(given: &[(&Path, Box<[u8]>)], loaded: &Loaded) -> Result<Vec<Seal>> 
         };
         return Err(anyhow!(
             "{}: {} of {} given, none for: {}{more}\nmake one with weightfs seal --part FILE",
-            loaded.entry.display(),
+            loaded.entry.in_line(),
             found.len(),
             plural(shards.len(), "part"),
             names.join(", ")
@@ -172,14 +173,14 @@ fn match_part(path: &Path, name: &[u8], loaded: &Loaded) -> Result<(usize, Seal)
     Err(refused.unwrap_or_else(|| {
         let text = format!(
             "{}: the part is of {}, which is no file of {}",
-            path.display(),
-            String::from_utf8_lossy(name),
-            loaded.entry.display()
+            path.in_line(),
+            name.in_line(),
+            loaded.entry.in_line()
         );
         Failure::with(Exit::Seal, text)
     }))
 }
 
 fn shown(shard: &Shard) -> String {
-    String::from_utf8_lossy(&shard.file).into_owned()
+    shard.file.in_line().to_string()
 }

@@ -24,7 +24,7 @@ impl Document {
     }
 
     /// What stands in front of the next tensor, or of the end.
-    fn separate(&mut self, next: bool, out: &mut Out) -> io::Result<()> {
+    fn separate(&mut self, next: bool, out: &mut impl Write) -> io::Result<()> {
         if !self.begun {
             write!(out, "{{\n  \"model\": {},\n  \"tensors\": [", Json::from(self.model.as_str()))?;
         } else if next {
@@ -40,13 +40,15 @@ impl Document {
 
 impl Form for Document {
     fn tensor(&mut self, tensor: Surveyed<'_>, out: &mut Out) -> io::Result<()> {
-        self.separate(true, out)?;
+        let mut out = out.exact();
+        self.separate(true, &mut out)?;
         let text = serde_json::to_string_pretty(&entry(&tensor))?;
         out.write_all(text.replace('\n', "\n    ").as_bytes())
     }
 
     fn end(&mut self, totals: &Totals, out: &mut Out) -> io::Result<()> {
-        self.separate(false, out)?;
+        let mut out = out.exact();
+        self.separate(false, &mut out)?;
         let tally = &totals.tally;
         let all = json!({
             "tensors": totals.tensors,

@@ -1,10 +1,10 @@
 //! Statistics for people: a table of all tensors, or a few with their histograms.
 
-use super::super::output::{Ink, Out};
+use super::super::output::{Ink, Out, Piece};
 use super::super::table::{Align, Table};
 use super::super::text::{self, counted, number, plural, shape};
 use super::{Form, Totals};
-use std::io::{self, Write};
+use std::io;
 use weightfs::model::elements;
 use weightfs::survey::stats::{Stats, Surveyed};
 use weightfs::survey::{Histogram, Number, ValueKind};
@@ -39,11 +39,11 @@ impl Default for List {
 }
 
 impl Form for List {
-    fn tensor(&mut self, tensor: Surveyed<'_>, out: &mut Out) -> io::Result<()> {
+    fn tensor(&mut self, tensor: Surveyed<'_>, _: &mut Out) -> io::Result<()> {
         let [min, max, mean, std] = four(&tensor);
         let count = |n: u64, ink: Option<Ink>| match ink {
-            Some(ink) if n > 0 => out.ink(ink, &n.to_string()).into_owned(),
-            _ => n.to_string(),
+            Some(ink) if n > 0 => Piece::inked(ink, n.to_string()),
+            _ => n.to_string().into(),
         };
         let [zeros, nan, inf] = match &tensor.stats {
             Ok(Some(Stats { tally, .. })) => [
@@ -51,34 +51,34 @@ impl Form for List {
                 count(tally.nan, Some(Ink::Bad)),
                 count(tally.inf, Some(Ink::Bad)),
             ],
-            Ok(None) => ["-"; 3].map(str::to_owned),
-            Err(_) => [out.ink(Ink::Bad, "unreadable").into_owned(), "-".into(), "-".into()],
+            Ok(None) => ["-"; 3].map(Piece::from),
+            Err(_) => [Piece::inked(Ink::Bad, "unreadable"), "-".into(), "-".into()],
         };
-        let name = text::name(&tensor.name);
-        let dtype = tensor.dtype.name().to_owned();
-        self.table.row([name, dtype, shape(&tensor.shape), min, max, mean, std, zeros, nan, inf]);
+        let [name, dtype] = [text::name(&tensor.name), tensor.dtype.name().to_owned()];
+        let facts = [name, dtype, shape(&tensor.shape), min, max, mean, std];
+        let [name, dtype, shape, min, max, mean, std] = facts.map(Piece::from);
+        self.table.row([name, dtype, shape, min, max, mean, std, zeros, nan, inf]);
         Ok(())
     }
 
     fn end(&mut self, totals: &Totals, out: &mut Out) -> io::Result<()> {
         self.table.write(out, 0)?;
         let tally = &totals.tally;
-        write!(
-            out,
+        let mut line = format!(
             "{}, {}: {} zeros, {} NaN, {} Inf",
             plural(totals.tensors, "tensor"),
             counted(tally.elements, "value"),
             tally.zeros,
             tally.nan,
             tally.inf
-        )?;
+        );
         if totals.without > 0 {
-            write!(out, "; {} without values", totals.without)?;
+            line += &format!("; {} without values", totals.without);
         }
         if totals.failed > 0 {
-            write!(out, "; {} could not be read", totals.failed)?;
+            line += &format!("; {} could not be read", totals.failed);
         }
-        writeln!(out)
+        out.line(line)
     }
 }
 
@@ -104,16 +104,16 @@ pub(super) struct Portraits {
 impl Form for Portraits {
     fn tensor(&mut self, tensor: Surveyed<'_>, out: &mut Out) -> io::Result<()> {
         if std::mem::replace(&mut self.begun, true) {
-            writeln!(out)?;
+            out.line("")?;
         }
-        let name = text::name(&tensor.name);
-        writeln!(out, "{}", out.ink(Ink::Bold, &name))?;
+        out.pieces([Piece::inked(Ink::Bold, text::name(&tensor.name))])?;
         let [min, max, mean, std] = four(&tensor);
         let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
-        let mut fact = |name: &str, value: String| table.row([name.into(), value]);
+        let mut fact = |name: &str, value: Piece| table.row([name.into(), value]);
         let values = elements(&tensor.shape);
         let dtype = tensor.dtype.name();
-        fact("dtype", format!("{dtype} {}, {}", shape(&tensor.shape), counted(values, "value")));
+        let dtype = format!("{dtype} {}, {}", shape(&tensor.shape), counted(values, "value"));
+        fact("dtype", dtype.into());
         let stats = match &tensor.stats {
             Ok(Some(stats)) => stats,
             Ok(None) => {
@@ -121,22 +121,20 @@ impl Form for Portraits {
                 return table.write(out, 2);
             }
             Err(_) => {
-                fact("values", out.ink(Ink::Bad, "cannot be read").into_owned());
+                fact("values", Piece::inked(Ink::Bad, "cannot be read"));
                 return table.write(out, 2);
             }
         };
         if stats.kind != ValueKind::Float {
             fact("values", stats.kind.name().into());
         }
-        fact("min", min);
-        fact("max", max);
-        fact("mean", mean);
-        fact("std", std);
+        for (name, value) in [("min", min), ("max", max), ("mean", mean), ("std", std)] {
+            fact(name, value.into());
+        }
         let share = |n: u64| format!("{n} ({:.2} %)", n as f64 / values.max(1) as f64 * 100.0);
-        fact("zeros", share(stats.tally.zeros));
+        fact("zeros", share(stats.tally.zeros).into());
         for (name, n) in [("NaN", stats.tally.nan), ("Inf", stats.tally.inf)] {
-            let text = if n > 0 { share(n) } else { n.to_string() };
-            fact(name, if n > 0 { out.ink(Ink::Bad, &text).into_owned() } else { text });
+            fact(name, if n > 0 { Piece::inked(Ink::Bad, share(n)) } else { "0".into() });
         }
         table.write(out, 2)?;
         stats.histogram.as_ref().map_or(Ok(()), |bins| bars(bins, out))
@@ -162,7 +160,7 @@ fn bars(bins: &Histogram, out: &mut Out) -> io::Result<()> {
         let bar = out.full(filled);
         let percent = format!("{:.2} %", count as f64 / all as f64 * 100.0);
         let percent = if count > 0 { percent } else { String::new() };
-        table.row([number(edge), out.ink(Ink::Accent, &bar).into_owned(), percent]);
+        table.row([number(edge).into(), Piece::inked(Ink::Accent, bar), percent.into()]);
     }
     table.row([number(bins.to), String::new(), String::new()]);
     table.write(out, 2)

@@ -3,11 +3,11 @@
 use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
-use super::super::text::Safe;
 use super::{Scope, Verdict, listed, sealed};
 use anyhow::{Context, Result, anyhow, bail};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::depot;
 use weightfs::load::{self, Loaded, Member};
 use weightfs::seal;
@@ -29,9 +29,9 @@ pub(super) enum Against {
 impl Against {
     /// A file that the user named, which must be there.
     pub(super) fn given(file: &Path) -> Result<Against> {
-        let about = file.metadata().with_context(|| file.display().to_string())?;
+        let about = file.metadata().with_context(|| file.in_line().to_string())?;
         if !about.is_file() {
-            bail!("{}: not a regular file", file.display());
+            bail!("{}: not a regular file", file.in_line());
         }
         Ok(match seal::is_seal(file) {
             true => Against::Seal(file.to_path_buf()),
@@ -59,7 +59,7 @@ impl Against {
             Against::List(path) => {
                 let mut list = List::read_for(path, &loaded.model, &loaded.sources)?;
                 scope.narrow(&mut list.claims);
-                list.warnings.iter().for_each(|warning| super::exit::say(warning));
+                list.warnings.iter().for_each(|warning| super::exit::warn(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, scope, &list));
                 }
@@ -70,7 +70,7 @@ impl Against {
                 if scope.file.is_none() && loaded.sources.len() != 1 {
                     bail!(
                         "{}: it has {} files and --expect-sha256 is the digest of one; --against takes a list",
-                        model.display(),
+                        model.in_line(),
                         loaded.sources.len()
                     );
                 }
@@ -116,12 +116,12 @@ impl Against {
                 let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
                 match List::read_for(list, &model, &sources) {
                     Ok(list) => {
-                        list.warnings.iter().for_each(|warning| super::exit::say(warning));
+                        list.warnings.iter().for_each(|warning| super::exit::warn(warning));
                         (list.into_anchors(), name)
                     }
                     // Why the file cannot be opened is said as well, by who asked.
                     Err(error) => {
-                        super::exit::say(&error.to_string());
+                        super::exit::warn(&error.to_string());
                         return None;
                     }
                 }
@@ -164,7 +164,7 @@ fn known(model: &Path, loaded: &Loaded, scope: Scope) -> Result<Verdict> {
         return Err(engine::distrust(&wrong));
     }
     for warning in &found.warnings {
-        super::exit::say(warning);
+        super::exit::warn(warning);
     }
     if let Some(path) = seal::find(&loaded.entry) {
         let bar = Progress::new(model, scope.bytes(loaded));
@@ -173,7 +173,7 @@ fn known(model: &Path, loaded: &Loaded, scope: Scope) -> Result<Verdict> {
     if found.anchors.is_empty() {
         let text = format!(
             "{0}: not sealed, and no store or list says what it should be: nothing to verify against (weightfs seal {0})",
-            model.display()
+            model.in_line()
         );
         return Err(Failure::with(Exit::Unsealed, text));
     }
@@ -211,6 +211,6 @@ fn nothing_on(model: &Path, loaded: &Loaded, scope: Scope, list: &List) -> anyho
         }
     };
     let list = Safe(list.path.as_os_str().as_encoded_bytes()).to_string();
-    let text = format!("{}: {list} has no line for {}{other}", model.display(), Safe(file));
+    let text = format!("{}: {list} has no line for {}{other}", model.in_line(), Safe(file));
     Failure::with(Exit::Unsealed, text)
 }

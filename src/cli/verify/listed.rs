@@ -3,11 +3,12 @@
 use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
-use super::super::text::{Safe, plural};
+use super::super::text::plural;
 use super::{Bad, Scope, Verdict, rival};
 use anyhow::{Result, anyhow};
 use std::collections::HashSet;
 use std::path::Path;
+use weightfs::bytes::line::{InLine, Safe};
 use weightfs::load::Loaded;
 use weightfs::model::{Model, Tensor};
 use weightfs::trust::{self, Anchor, Claim, CompareReport, Of};
@@ -66,7 +67,7 @@ fn compare(
             Some(tensor) => format!(", nor for its tensor {:?}", lossy(&tensor.name)),
             None => String::new(),
         };
-        let text = format!("{}: {with} has no line for {}{nor}", typed.display(), Safe(file));
+        let text = format!("{}: {with} has no line for {}{nor}", typed.in_line(), Safe(file));
         return Err(Failure::with(Exit::Unsealed, text));
     }
     Ok(report)

@@ -6,6 +6,7 @@ use super::super::{engine, exit};
 use super::Scope;
 use super::sealed::at_fault;
 use anyhow::Result;
+use weightfs::bytes::line::InLine;
 use weightfs::load::Loaded;
 use weightfs::seal::{self, Seal};
 use weightfs::trust::{self, Anchor, CompareReport, Mismatch, Of, Sum};
@@ -33,7 +34,7 @@ fn against(loaded: &Loaded, given: &[Anchor], found: &[Anchor]) -> Result<()> {
     let model = &loaded.model;
     let by_seal = || {
         let seal = sealed(loaded)?;
-        let known_as = format!("in the seal {}", seal.path().display());
+        let known_as = format!("in the seal {}", seal.path().in_line());
         trust::contradicted(given, model, &seal, &known_as)
     };
     match trust::contradiction_between(given, found, model).or_else(by_seal) {
@@ -75,8 +76,8 @@ fn speaks_for(
         return Ok(());
     }
     let known_as = match first.is_known(&seal) {
-        Some(_) => format!("found, and in the seal {}", seal.path().display()),
-        None => format!("found, which fits the seal {}", seal.path().display()),
+        Some(_) => format!("found, and in the seal {}", seal.path().in_line()),
+        None => format!("found, which fits the seal {}", seal.path().in_line()),
     };
     Err(engine::distrust(&trust::disproved(given, model, first, &known_as)))
 }

@@ -1,14 +1,14 @@
 //! How a verdict is told: a table for people, a document for programs.
 
 use super::super::exit::{self, Exit};
-use super::super::output::{Ink, Out};
+use super::super::output::{Ink, Out, Piece};
 use super::super::table::{Align, Table};
-use super::super::text::{self, Safe, plural, size};
+use super::super::text::{self, plural, size};
 use super::{Bad, Verdict};
 use anyhow::Result;
 use serde_json::{Value as Json, json};
-use std::io::Write;
 use std::path::Path;
+use weightfs::bytes::line::{InLine, Safe};
 
 /// Damaged ranges that the table shows; `--json` has them all.
 const SHOWN: usize = 20;
@@ -84,18 +84,19 @@ fn repair(verdict: &Verdict) -> Json {
 }
 
 pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()> {
-    let name = Safe(model.as_os_str().as_encoded_bytes()).to_string();
+    let name = model.in_line().to_string();
     let with = verdict.with.as_ref().map(|with| format!(" {with}")).unwrap_or_default();
     if verdict.bad.is_empty() {
-        let good = out.ink(Ink::Good, "good").into_owned();
+        let good = Piece::inked(Ink::Good, "good");
         let (n, unit) = verdict.checked;
         let bytes = size(verdict.bytes);
-        writeln!(out, "{name}: {good}{with} ({}, {bytes})", plural(n as usize, unit))?;
+        let checked = format!("{with} ({}, {bytes})", plural(n as usize, unit));
+        out.pieces([format!("{name}: ").into(), good, checked.into()])?;
         out.flush()?;
         return Ok(());
     }
-    let damaged = out.ink(Ink::Bad, "damaged").into_owned();
-    writeln!(out, "{name}: {damaged}{with}")?;
+    let damaged = Piece::inked(Ink::Bad, "damaged");
+    out.pieces([format!("{name}: ").into(), damaged, with.into()])?;
     let mut table = Table::new([
         ("TENSOR", Align::Left),
         ("CHUNK", Align::Right),
@@ -121,7 +122,7 @@ pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()
     table.write(out, 2)?;
     let unseen = (verdict.bad.len().saturating_sub(SHOWN)) as u64 + verdict.more;
     if unseen > 0 {
-        writeln!(out, "  and {unseen} more, which --json lists")?;
+        out.line(format_args!("  and {unseen} more, which --json lists"))?;
     }
     write_repair(verdict, out)?;
     out.flush()?;
@@ -131,8 +132,8 @@ pub(super) fn write(model: &Path, verdict: &Verdict, out: &mut Out) -> Result<()
 fn write_repair(verdict: &Verdict, out: &mut Out) -> Result<()> {
     if verdict.endless {
         for file in verdict.bad_files() {
-            writeln!(out, "  to fetch again of {}: all of it", Safe(file.as_bytes()))?;
-            writeln!(out, "    {ALL}")?;
+            out.line(format_args!("  to fetch again of {}: all of it", file.in_line()))?;
+            out.line(format_args!("    {ALL}"))?;
         }
         return Ok(());
     }
@@ -142,18 +143,20 @@ fn write_repair(verdict: &Verdict, out: &mut Out) -> Result<()> {
         };
         let file = Safe(file.as_bytes()).to_string();
         let (bytes, all) = (size(repair.bytes()), size(*length));
-        writeln!(out, "  to fetch again of {file}: {bytes} of {all}")?;
+        out.line(format_args!("  to fetch again of {file}: {bytes} of {all}"))?;
         let shown = &repair.ranges[..repair.ranges.len().min(SHOWN)];
-        write!(out, "    {}", weightfs::trust::http_ranges(shown))?;
+        let ranges = weightfs::trust::http_ranges(shown);
         match repair.ranges.len() - shown.len() {
-            0 => writeln!(out)?,
-            unseen => writeln!(out, " and {unseen} more, which --json lists")?,
+            0 => out.line(format_args!("    {ranges}"))?,
+            unseen => {
+                out.line(format_args!("    {ranges} and {unseen} more, which --json lists"))?;
+            }
         }
     }
     for (_, file, length) in verdict.too_long().take(SHOWN) {
-        let file = Safe(file.as_bytes());
-        writeln!(out, "  to be cut off of {file}: what stands behind {length} bytes")?;
-        writeln!(out, "    truncate -s {length}")?;
+        let file = file.in_line();
+        out.line(format_args!("  to be cut off of {file}: what stands behind {length} bytes"))?;
+        out.line(format_args!("    truncate -s {length}"))?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The tables: the fields of each family and where they come from; facts/hf.md 1.3. Data only.
+//! The tables: the fields of each family and where they come from, as transformers' configuration
+//! classes name them and llama.cpp's converter writes them. Data only.
 //!
 //! Constants are what a GGUF does not carry: they hold for every model of the architecture,
 //! or the family's notes say what does not.

@@ -1,5 +1,6 @@
 //! Tensors that a converter cut out of one, or laid out otherwise than one stored tensor can
-//! be renamed to: deepseek's kv_b and the experts of gpt-oss (facts/remap.md 2.5).
+//! be renamed to: deepseek's kv_b and the experts of gpt-oss (cut or joined by llama.cpp's
+//! converter).
 
 use super::super::error::show;
 use super::super::families::Role;

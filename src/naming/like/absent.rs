@@ -1,5 +1,5 @@
 //! What a reference has, this model has not, and nobody misses: tied heads, buffers that
-//! follow from the configuration, and what converters leave out (facts/remap.md 2.6, X).
+//! follow from the configuration, and what converters leave out.
 
 use super::super::families::GGUF_ONLY;
 use super::matching::{Matching, Partner};

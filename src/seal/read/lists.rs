@@ -9,6 +9,7 @@ use super::super::write::{region_head, tensor_head};
 use super::super::{Promise, ZEROS, crc_hex, table_len};
 use super::{Lexed, Reader, number};
 use crate::bytes::hex::hex;
+use crate::bytes::line::InLine;
 use sha2::{Digest, Sha256};
 
 /// Paddings of one file that were not listed one by one.
@@ -145,7 +146,7 @@ impl Reader<'_> {
         } else {
             let was = format!(
                 "{} of {} bytes at {} of file {}",
-                String::from_utf8_lossy(&entry.kind),
+                entry.kind.in_line(),
                 number(entry.nbytes),
                 number(entry.offset),
                 number(entry.source)
@@ -265,7 +266,7 @@ impl Reader<'_> {
                 format!("{:?}", String::from_utf8_lossy(entry.name())),
             ))
         } else if entry.dtype != tensor.dtype.name().as_bytes() {
-            let was = String::from_utf8_lossy(&entry.dtype).into_owned();
+            let was = entry.dtype.in_line().to_string();
             Some(("dtype", tensor.dtype.name().to_owned(), was))
         } else if *entry.shape != *tensor.shape {
             Some(("shape", format!("{:?}", tensor.shape), format!("{:?}", entry.shape)))

@@ -1,8 +1,8 @@
 //! What is done with one input of each fuzz target. The property stands at the top of each.
 //!
 //! Shared by the fuzzer (`tests/fuzz`) and by `tests/corpus.rs`, which runs every kept input.
-//! A broken property is a panic, more memory than is fair as well. Nothing here waits or keeps anything from input to input,
-//! except the models that the seals and maps are of.
+//! A broken property is a panic, more memory than is fair as well. Nothing here waits or keeps
+//! anything from input to input, except the models that the seals and maps are of.
 #![allow(clippy::unwrap_used)]
 
 pub(crate) mod gguf;
