@@ -21,8 +21,9 @@ use weightfs::bytes::line::InLine;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted};
 use weightfs::grove::Grove;
-use weightfs::load::LoadError;
+use weightfs::load::{self, LoadError};
 
+mod limits;
 mod parting;
 mod several;
 mod stage;
@@ -64,6 +65,7 @@ fn mount(
     point: &Path,
     log: &Log,
 ) -> Result<Exit> {
+    limits::raise_open_files();
     let Planned { grove, warnings, source } = match options.recursive {
         true => several::plan(&args.model, options, point, log)?,
         false => plan(&args.model, options, point, log)?,
@@ -117,13 +119,18 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
     Ok(Planned { grove: Grove::of_one(fs), warnings, source })
 }
 
-/// Adds to the error of a directory of several models that all of them can be mounted.
+/// Adds to the error of a directory that holds several models, or has models below it, that all
+/// of them can be mounted.
 fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
-    let several = |error: &LoadError| match error {
-        LoadError::InDepot { source, .. } => matches!(**source, LoadError::SeveralModels { .. }),
-        other => matches!(other, LoadError::SeveralModels { .. }),
-    };
-    if !error.downcast_ref::<LoadError>().is_some_and(several) {
+    fn are_several(error: &LoadError) -> bool {
+        match error {
+            LoadError::InDepot { source, .. } => are_several(source),
+            LoadError::SeveralModels { .. } => true,
+            LoadError::NoModel { directory, .. } => load::seems_to_hold_some(directory),
+            _ => false,
+        }
+    }
+    if !error.downcast_ref::<LoadError>().is_some_and(are_several) {
         return error;
     }
     let model = model.in_line();
