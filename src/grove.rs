@@ -1,11 +1,11 @@
 //! One model or several in one mount: which of them a question is for, and what lies around them.
 //!
 //! The upper 16 bits of an inode number are the model's, the rest says what that model's own file
-//! system calls the file. A mount of one model has the number 0 throughout; in one of several, 0 is the
-//! grove's own: the directories above the models, `models.json`, and a `.weightfs/` of all. The numbers
-//! of models and directories come from their names, so that they stay when others come and go. Nothing
-//! changes once it is planned, so that to find a model is a shift and a look into a table. Must not
-//! know fuser, formats or what the files of a model are.
+//! system calls the file. A mount of one model has the number 0 throughout; in one of several, 0 is
+//! the grove's own: the directories above the models, `models.json`, and a `.weightfs/` of all. The
+//! numbers of models and directories come from their names, so that they stay when others come and
+//! go. Nothing changes once it is planned, so that to find a model is a shift and a look into a
+//! table. Must not know fuser, formats or what the files of a model are.
 
 use crate::fs::live::Started;
 use crate::fs::{Attr, FsError, Handle, Lane, NAME_MAX, Reader, Snapshots, Totals, WeightFs};

@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "source", "store", "view",
         ],
     ),
-    ("grove", &["fs", "layout", "naming", "store", "view"]),
+    ("grove", &["bytes", "fs", "layout", "naming", "store", "view"]),
     ("fuse", &["bytes", "fs", "grove", "layout", "store"]),
 ];
 

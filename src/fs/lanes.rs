@@ -72,8 +72,8 @@ impl WeightFs {
         behind.map(|shard| self.lane(Wait::About(shard))).or_else(|| self.lane_of_attr(node))
     }
 
-    /// Where a read of `ino` from `offset` on is to be waited for: `None` when its bytes are in memory,
-    /// or in a local file, which is not expected to take long.
+    /// Where a read of `ino` from `offset` on is to be waited for: `None` when its bytes are in
+    /// memory, or in a local file, which is not expected to take long.
     pub fn lane_of_read(&self, ino: Ino, offset: u64) -> Option<Lane> {
         self.lane_behind(ino, offset, |shard| self.is_slow(shard))
     }

@@ -8,8 +8,9 @@
 //!
 //! Each directory is looked into once, whatever leads to it: known by device and inode. Those that
 //! lie in their places come first, then those that only links lead to, each by the first link
-//! in the order of the walk: so a link that is added takes no model's name away, and a maze of links
-//! costs one look at each. (A link to a file is a name of its own: seal and siblings lie beside it.)
+//! in the order of the walk: so a link that is added takes no model's name away, and a maze of
+//! links costs one look at each. (A link to a file is a name of its own: seal and siblings lie
+//! beside it.)
 
 use super::directory::{Listing, MOST_ENTRIES};
 use super::error::shown_name;
