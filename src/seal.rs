@@ -23,6 +23,7 @@ mod merge;
 mod peek;
 mod place;
 mod read;
+mod remains;
 mod sums;
 mod target;
 mod verify;
@@ -31,7 +32,7 @@ mod write;
 
 pub use crate::bytes::hex::{crc_hex, from_hex, hex};
 pub use create::{Outcome, SealOptions, SealReport, create};
-pub use damaged::{Verified, verify_against, verify_unopened};
+pub use damaged::{Verified, objection, verify_against, verify_unopened};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
 pub use merge::merge;
 pub use peek::{Peeked, peek};
@@ -85,7 +86,7 @@ pub enum SealError {
     },
     /// A seal was to be written where something else is.
     #[error(
-        "{file}: {what}: a new seal replaces a seal and nothing else, also with --force; remove it yourself, or name another file with --output"
+        "{file}: {what}: no seal takes its place, also with --force; remove it yourself, or name another file with --output"
     )]
     Occupied {
         /// What would be replaced.
@@ -155,6 +156,20 @@ impl SealError {
             self,
             SealError::Invalid { .. } | SealError::Foreign { .. } | SealError::NotASeal { .. }
         )
+    }
+
+    /// Whether it is this seal file that could not be read, and not a file of the model.
+    pub fn is_of(&self, seal: &Path) -> bool {
+        let of = match self {
+            SealError::Source(
+                SourceError::Changed { file, .. }
+                | SourceError::NotAFile { file, .. }
+                | SourceError::Io { file, .. },
+            )
+            | SealError::Io { file, .. } => file,
+            _ => return false,
+        };
+        *of == seal.display().to_string()
     }
 }
 
@@ -318,6 +333,8 @@ fn table_len(chunks: u64) -> u64 {
 
 #[cfg(test)]
 mod edited;
+#[cfg(test)]
+mod foreign_hand;
 #[cfg(test)]
 mod paddings;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::Ready;
-use super::{logfile, mountpoint, preflight};
+use super::{logfile, mountpoint, preflight, unopened};
 use anyhow::{Context, Result, anyhow, bail};
 use stage::{Stage, watch_signals};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,6 @@ use warnings::Warnings;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted};
 use weightfs::grove::Grove;
-use weightfs::load::LoadError;
 
 mod parting;
 mod several;
@@ -116,11 +115,7 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
 
 /// Adds to the error of a directory of several models that all of them can be mounted.
 fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
-    let several = |error: &LoadError| match error {
-        LoadError::InDepot { source, .. } => matches!(**source, LoadError::SeveralModels { .. }),
-        other => matches!(other, LoadError::SeveralModels { .. }),
-    };
-    if !error.downcast_ref::<LoadError>().is_some_and(several) {
+    if !unopened::is_of_several(&error) {
         return error;
     }
     let model = model.display();

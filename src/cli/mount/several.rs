@@ -9,7 +9,7 @@ use crate::cli::exit::{self, Exit, Failure};
 use crate::cli::logfile::Log;
 use crate::cli::options::Options;
 use crate::cli::text::plural;
-use crate::cli::{mountpoint, preflight};
+use crate::cli::{mountpoint, preflight, unopened};
 use anyhow::{Result, anyhow, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::File;
@@ -127,7 +127,12 @@ fn open_all(models: &[Found], options: &Options, log: &Log) -> Vec<Result<Grown>
 
 fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
     if let Some(problem) = &found.problem {
-        bail!("{problem}");
+        return Err(unopened::refused(
+            anyhow!("{problem}"),
+            &found.path,
+            &options.seal,
+            options.io,
+        ));
     }
     let opened = engine::open_for_mount(&found.path, options)?;
     let warnings = warnings::of_model(&opened).into_iter().cloned().collect();
