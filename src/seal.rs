@@ -42,12 +42,13 @@ pub use target::is_seal;
 pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
 use crate::bytes::hex;
-use crate::source::{Source, SourceError};
+use crate::source::{IoMode, Source, SourceError};
 use crate::trust::{Contradiction, Known};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use sums::crc_of_zeros;
 
 /// The version of the format that is written and read.
@@ -217,6 +218,8 @@ pub struct Seal {
     /// For each file, begin and end of the long arrays of its metadata, where it says so.
     arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
+    /// Whether sums could not be read from it the last time.
+    lost: AtomicBool,
 }
 
 impl Seal {
@@ -228,6 +231,11 @@ impl Seal {
     /// The seal file, as it was opened.
     pub(crate) fn file(&self) -> &Source {
         &self.file
+    }
+
+    /// Whether the seal file is not on a local file system: whoever reads from it may have to wait.
+    pub fn is_far(&self) -> bool {
+        self.file.io() == IoMode::Pread
     }
 
     /// Whether the seal file is still what was loaded; one that was replaced by a rename is.
@@ -274,6 +282,27 @@ impl Seal {
     /// The CRC32 of chunks `first..first + out.len()` of `piece`, read from the seal file.
     /// The caller keeps them inside the piece.
     pub fn expected(&self, piece: &Piece, first: u64, out: &mut [u32]) -> Result<(), SealError> {
+        let read = self.read_sums(piece, first, out);
+        match &read {
+            Ok(()) if !self.lost.load(Ordering::Relaxed) => {}
+            Ok(()) => {
+                if self.lost.swap(false, Ordering::Relaxed) {
+                    log::warn!("{}: the seal can be read again", self.path().display());
+                }
+            }
+            // Who reads the model is told by an error that does not say whose it is.
+            Err(error) => {
+                if !self.lost.swap(true, Ordering::Relaxed) {
+                    log::error!(
+                        "the seal cannot be read, and what it is needed for fails: {error}"
+                    );
+                }
+            }
+        }
+        read
+    }
+
+    fn read_sums(&self, piece: &Piece, first: u64, out: &mut [u32]) -> Result<(), SealError> {
         /// Sums decoded at a time; three of them fill four groups of four characters.
         const BATCH: usize = 192;
         let table = self.tables.get(piece.index).copied().unwrap_or(0);

@@ -13,6 +13,7 @@ use crate::model::{Format, Model};
 use crate::source::{IoMode, Source, SourceError, timestamp};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// Longest seal that is read or written, bytes: that of a model of 10 TB at the default
 /// chunk size.
@@ -168,6 +169,7 @@ fn load(
         arrays: reader.arrays,
         warnings: reader.warnings,
         created: reader.created,
+        lost: AtomicBool::new(false),
         file,
     };
     seal.file.check_unchanged()?;
