@@ -211,6 +211,17 @@ def test_a_seal_that_hangs_holds_up_nobody_else(mount, far_seal, threads):
     mounted.unmount()
 
 
+def test_a_seal_that_cannot_be_read_is_a_warning_where_nothing_is_believed(weightfs, mount, far_seal, tmp_path):
+    (tmp_path / "m.gguf.weightfs.json").symlink_to(far_seal.seal)
+    far_seal.fault("m.json", "eio")
+    for command in ("ls", "info"):
+        said = weightfs.run(command, far_seal.model)
+        assert "the seal: cannot" in said.err and "m.gguf.weightfs.json" in said.err, said.err
+    assert "UNREADABLE" in said.text
+    assert weightfs.run("cat", far_seal.model, "a", code=1).out == b""
+    mount.refused(far_seal.model, code=1)
+
+
 @pytest.mark.parametrize("how", ["eio", "killed"])
 def test_a_seal_that_is_lost_is_an_error_of_the_reads_that_need_it_and_is_named(mount, far_seal, how):
     """No byte is served unchecked; what is known of names and sizes is known still."""
