@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 mod args;
+mod below;
 mod cat;
 mod clock;
 mod completions;

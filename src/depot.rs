@@ -17,7 +17,7 @@ mod repository;
 mod tests;
 
 pub use error::DepotError;
-pub use ollama::is_blob;
+pub use ollama::{is_blob, models_of_ollama};
 pub use repository::{Repository, blobs_of, repository};
 
 use error::shown;
@@ -34,6 +34,15 @@ pub struct Located {
     pub warnings: Vec<String>,
     /// Of a directory: what stands before the name of one file in it, to name that as a MODEL.
     pub prefix: Option<String>,
+}
+
+/// A model of a store that was come upon by its path.
+#[derive(Debug)]
+pub struct StoreModel {
+    /// What the store calls it, as names of directories.
+    pub name: Vec<String>,
+    /// Where it is, or why it is not there.
+    pub located: Result<Located, DepotError>,
 }
 
 /// The path that a name in a store stands for; `None` for what is no such name. A file that is

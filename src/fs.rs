@@ -390,7 +390,10 @@ impl WeightFs {
     pub fn open(&self, ino: Ino) -> Result<Handle, FsError> {
         match self.node(ino)? {
             Node::Dir(_) => Err(FsError::IsDirectory),
-            Node::Live(live) => Ok(self.snapshots.open(self.live(live))),
+            Node::Live(live) => {
+                self.parts.store.glance();
+                Ok(self.snapshots.open(self.live(live)))
+            }
             _ => Ok(Handle(0)),
         }
     }

@@ -44,6 +44,7 @@ mod lanes;
 mod passthrough;
 mod reads;
 mod room;
+mod seats;
 mod session;
 
 pub use session::{MountError, MountOptions, Mounted, Surroundings, Unconfined, Unmounter, mount};
@@ -100,7 +101,8 @@ struct Adapter {
     owner: Owner,
     serving: Serving,
     lanes: Arc<lanes::Lanes>,
-    ahead: ahead::Ahead<Question>,
+    seats: Arc<seats::Seats>,
+    ahead: Arc<ahead::Ahead<Question>>,
     passthrough: Arc<Passthrough>,
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
@@ -392,23 +394,35 @@ impl Filesystem for Adapter {
         size: u32,
         _flags: OpenFlags,
         lock_owner: Option<LockOwner>,
-        reply: ReplyData,
+        mut reply: ReplyData,
     ) {
         let Ok(ino) = ino(number) else {
             return reply.error(Errno::ENOENT);
         };
         let (handle, reader) = opened(fh);
         let asked = Asked { ino, handle, offset, size, lock_owner, reader };
-        let Some(lane) = self.fs.lane_of_read(ino, offset) else {
-            // The kernel hears of a reply that was dropped.
-            let answer = || {
-                self.answer(Question { asked, reply });
-                Ok(())
-            };
-            return guarded(answer).unwrap_or_default();
+        let lane = match self.fs.lane_of_read(ino, offset) {
+            Some(lane) => Some(lane),
+            None => match self.seats.take(reply) {
+                Ok((seat, reply)) => {
+                    let answer = || {
+                        self.answer(Question { asked, reply });
+                        Ok(())
+                    };
+                    // The kernel hears of a reply that was dropped.
+                    guarded(answer).unwrap_or_default();
+                    drop(seat);
+                    return self.seats.rest();
+                }
+                Err(back) => {
+                    reply = back;
+                    self.fs.lane_of_wait(ino, offset)
+                }
+            },
         };
         let fs = Arc::clone(&self.fs);
-        self.lanes.run(Some(lane.0), reply, move |slot| answer_read(&fs, asked, slot));
+        self.lanes.run(lane.map(|lane| lane.0), reply, move |slot| answer_read(&fs, asked, slot));
+        self.seats.rest();
     }
 
     fn release(

@@ -2,18 +2,21 @@
 //!
 //! The upper 16 bits of an inode number are the model's, the rest says what that model's own file
 //! system calls the file. A mount of one model has the number 0 throughout; in one of several, 0 is the
-//! grove's own: the directories above the models, `models.json`, and a `.weightfs/` of all. Nothing
+//! grove's own: the directories above the models, `models.json`, and a `.weightfs/` of all. The numbers
+//! of models and directories come from their names, so that they stay when others come and go. Nothing
 //! changes once it is planned, so that to find a model is a shift and a look into a table. Must not
 //! know fuser, formats or what the files of a model are.
 
 use crate::fs::live::Started;
 use crate::fs::{Attr, FsError, Handle, Lane, NAME_MAX, Reader, Snapshots, Totals, WeightFs};
 use crate::layout::{FileKind, Ino, Live, Node};
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 mod live;
+mod numbers;
 mod plan;
 mod spot;
 
@@ -26,8 +29,10 @@ const BESIDE: u64 = 1 << 32;
 /// All models of a mount.
 #[derive(Debug)]
 pub struct Grove {
-    /// By number.
-    trees: Box<[Option<Tree>]>,
+    /// In the order in which they were given.
+    trees: Box<[Tree]>,
+    /// By the number in inode numbers: one more than the place in `trees`, 0 where there is none.
+    places: Box<[u16]>,
     /// What lies around several models; none around a single one.
     clearing: Option<Clearing>,
     lanes: usize,
@@ -51,7 +56,7 @@ struct Tree {
 #[derive(Debug)]
 struct Clearing {
     /// By number; see [`Place`].
-    directories: Box<[Directory]>,
+    directories: HashMap<u32, Directory>,
     /// `models.json`.
     models: Box<[u8]>,
     mtime: SystemTime,
@@ -89,7 +94,7 @@ fn find(entries: &[Entry], name: &[u8]) -> Option<Spot> {
 
 impl Clearing {
     fn directory(&self, number: u32) -> Result<&Directory, FsError> {
-        self.directories.get(number as usize).ok_or(FsError::NotFound)
+        self.directories.get(&number).ok_or(FsError::NotFound)
     }
 }
 
@@ -100,12 +105,12 @@ impl Grove {
         let parent = Spot::In(0, Node::Dir(crate::layout::Dir::Root));
         let (beside, name) = (Box::default(), String::new());
         let tree = Tree { fs: Arc::new(fs), parent, beside, lane: 0, name };
-        Grove { trees: [Some(tree)].into(), clearing: None, lanes }
+        Grove { trees: [tree].into(), places: [1].into(), clearing: None, lanes }
     }
 
     /// All models.
     pub fn models(&self) -> impl Iterator<Item = &Arc<WeightFs>> {
-        self.trees.iter().flatten().map(|tree| &tree.fs)
+        self.trees.iter().map(|tree| &tree.fs)
     }
 
     /// Those of several that are not shown.
@@ -124,11 +129,13 @@ impl Grove {
     /// The model that an inode number is of, and what it calls it.
     fn tree(&self, ino: Ino) -> Option<(&Tree, Ino)> {
         let (number, local) = spot::apart(ino)?;
-        Some((self.trees.get(usize::from(number))?.as_ref()?, local))
+        Some((self.numbered(number).ok()?, local))
     }
 
     fn numbered(&self, number: u16) -> Result<&Tree, FsError> {
-        self.trees.get(usize::from(number)).and_then(Option::as_ref).ok_or(FsError::NotFound)
+        let place = self.places.get(usize::from(number)).copied().unwrap_or(0);
+        let tree = usize::from(place).checked_sub(1).and_then(|place| self.trees.get(place));
+        tree.ok_or(FsError::NotFound)
     }
 
     fn home(&self, ino: Ino) -> Result<Home<'_>, FsError> {
@@ -267,7 +274,7 @@ impl Grove {
 
     /// Totals for statfs.
     pub fn totals(&self) -> Totals {
-        let own = self.clearing.iter().flat_map(|clearing| clearing.directories.iter());
+        let own = self.clearing.iter().flat_map(|clearing| clearing.directories.values());
         let own = own.map(|directory| 1 + directory.entries.len() as u64).sum();
         self.models().map(|fs| fs.totals()).fold(Totals { bytes: 0, files: own }, |all, one| {
             Totals {
@@ -418,6 +425,12 @@ impl Grove {
     pub fn lane_of_read(&self, ino: Ino, offset: u64) -> Option<Lane> {
         let (tree, local) = self.tree(ino)?;
         tree.fs.lane_of_read(local, offset).map(|lane| tree.lane(lane))
+    }
+
+    /// See [`WeightFs::lane_of_wait`].
+    pub fn lane_of_wait(&self, ino: Ino, offset: u64) -> Option<Lane> {
+        let (tree, local) = self.tree(ino)?;
+        tree.fs.lane_of_wait(local, offset).map(|lane| tree.lane(lane))
     }
 
     /// See [`WeightFs::lane_of_trouble`].

@@ -21,6 +21,7 @@ mod directory;
 mod error;
 mod file;
 mod gguf;
+mod members;
 mod names;
 mod part;
 mod safetensors;
@@ -29,8 +30,9 @@ mod tests;
 mod walk;
 
 pub use error::LoadError;
+pub use members::{Member, members};
 pub use part::open_part;
-pub use walk::{Found, Walk, walk};
+pub use walk::{Found, Walk, seems_to_hold_some, walk};
 
 /// An open model: what it is, and its files in the order of `model.shards`.
 #[derive(Debug)]

@@ -62,6 +62,12 @@ impl MapSpec {
             _ => MapSpec::File(value.into()),
         }
     }
+
+    /// What is wrong with a map file for every model: it cannot be read, or is none.
+    pub fn check(&self) -> Result<(), MapError> {
+        let MapSpec::File(path) = self else { return Ok(()) };
+        map_file::MapFile::parse(&self.to_string(), &map_file::read(path)?).map(drop)
+    }
 }
 
 impl fmt::Display for MapSpec {

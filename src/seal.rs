@@ -14,6 +14,7 @@ mod create;
 mod damaged;
 mod described;
 mod entry;
+mod file_crc;
 mod fold;
 mod grid;
 mod hashing;
@@ -48,6 +49,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sums::crc_of_zeros;
 
@@ -211,6 +213,9 @@ pub struct Seal {
     headers: Vec<Option<[u8; 32]>>,
     /// SHA-256 of each whole source file, by shard.
     files: Vec<Option<[u8; 32]>>,
+    /// CRC32 of each whole source file, by shard, once somebody asked for it; `None` where the
+    /// seal could not be read.
+    file_crcs: Vec<OnceLock<Option<u32>>>,
     /// When it was made, in its own words.
     created: String,
     /// The modification time of each source file then.
@@ -346,6 +351,11 @@ impl Known for Seal {
         self.source_sha256(shard)
     }
 
+    fn file_crc32(&self, shard: usize) -> Option<u32> {
+        let crc = || self.file_crc32_of(shard as u32).ok();
+        *self.file_crcs.get(shard)?.get_or_init(crc)
+    }
+
     fn tensor_sha256(&self, index: usize) -> Option<[u8; 32]> {
         self.tensor(index)?.sha256
     }
@@ -367,7 +377,6 @@ mod foreign_hand;
 #[cfg(test)]
 mod paddings;
 #[cfg(test)]
-#[path = "seal/tests.rs"]
 pub(crate) mod tests;
 #[cfg(test)]
 pub(crate) use grid::tests as grid_tests;

@@ -6,6 +6,7 @@
 mod ahead;
 mod brought;
 mod direct;
+mod glance;
 mod identity;
 mod mapping;
 mod sigbus;
@@ -17,7 +18,7 @@ use ahead::{Ahead, Pages};
 use brought::Brought;
 use direct::Direct;
 use identity::{Baseline, Names, Verdict};
-use mapping::Mapping;
+use mapping::{Mapping, Place};
 use std::ffi::OsStr;
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -120,6 +121,8 @@ pub struct Source {
     ahead: Option<Ahead>,
     /// Whether the kernel asks for as much at a time as we would.
     far_sighted: OnceLock<bool>,
+    /// Whether what describes the file is known here: asking for it cannot hang.
+    near: bool,
     /// Change time of the baseline, for a look without the lock.
     ctime: AtomicI64,
     baseline: Mutex<Baseline>,
@@ -157,7 +160,8 @@ impl Source {
 
         let path = std::path::absolute(path).map_err(fail("absolute path"))?;
         let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-        let remote = mapping::is_remote(&file);
+        let place = mapping::place(&file);
+        let remote = place == Place::Remote;
         let map = match io {
             IoMode::Pread => false,
             IoMode::Mmap => true,
@@ -183,6 +187,7 @@ impl Source {
             direct: Direct::default(),
             ahead: (remote && mapping.is_none()).then(Ahead::default),
             far_sighted: OnceLock::new(),
+            near: place == Place::Local,
             file,
             path,
             canonical,

@@ -309,6 +309,22 @@ impl Store {
         self.seal()?.source_sha256(shard)
     }
 
+    /// Looks whether sources were written to, where that takes no time: of what the kernel keeps
+    /// no reader comes by who would see it.
+    pub fn glance(&self) {
+        self.sources.iter().for_each(|source| {
+            source.glance();
+        });
+    }
+
+    /// As [`Store::glance`], at the file that a tensor lies in.
+    pub fn glance_at(&self, tensor: usize) {
+        let extent = self.model.tensors.get(tensor).map(|tensor| tensor.extent);
+        if let Some(source) = extent.and_then(|e| self.sources.get(e.shard as usize)) {
+            source.glance();
+        }
+    }
+
     /// What is known about a tensor's bytes.
     pub fn tensor_state(&self, index: usize) -> TensorState {
         let Some(tensor) = self.model.tensors.get(index) else {
@@ -546,3 +562,5 @@ mod tests;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod lost;

@@ -11,8 +11,11 @@
 //! seals (they offer what they know as [`Known`]), views or mounts.
 
 mod bundle;
+mod claim;
+mod clash;
 mod collector;
 mod compare;
+mod disagree;
 mod find;
 mod line;
 mod list;
@@ -24,15 +27,18 @@ mod store_name;
 mod undecided;
 mod xxh64;
 
-pub use compare::{CompareReport, Mismatch, Of, UNREADABLE, compare, work};
+pub use claim::{Claim, Of, Range, Sum};
+pub use clash::Clash;
+pub use compare::{CompareReport, Mismatch, UNREADABLE, compare, work};
+pub use disagree::{
+    Contradiction, Known, Said, agreement, contradicted, contradicted_tensor, contradiction,
+    contradiction_between,
+};
 pub use find::{find, unopened};
 pub use list::{List, ListError};
 pub use repair::{Repair, http_ranges, repair};
-pub use undecided::{undecided, undecided_by_sealing};
+pub use undecided::{disproved, unanswered, unanswered_by, undecided, undecided_by_sealing};
 
-use crate::bytes::hex::{crc_hex, hex};
-use crate::model::Model;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What kind of thing an anchor is.
@@ -54,6 +60,8 @@ pub enum Kind {
     ModelSigning,
     /// A provenance report of this program.
     Provenance,
+    /// A digest on the command line.
+    CommandLine,
 }
 
 impl Kind {
@@ -68,90 +76,19 @@ impl Kind {
             Kind::GgufHash => "gguf-hash",
             Kind::ModelSigning => "model-signing",
             Kind::Provenance => "provenance",
+            Kind::CommandLine => "command-line",
         }
+    }
+
+    /// Whether a store said so, by a name or in a note of its own, not a list of somebody's.
+    pub const fn is_of_store(self) -> bool {
+        self.is_store() || matches!(self, Kind::HfLocal)
     }
 
     /// Whether it is a content-addressed name: one that a store gave the bytes, not a file
     /// beside them.
     pub const fn is_store(self) -> bool {
         matches!(self, Kind::HfBlob | Kind::OllamaBlob)
-    }
-}
-
-/// A checksum of a tensor's bytes, or of a file's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sum {
-    /// SHA-256.
-    Sha256([u8; 32]),
-    /// XXH64 with seed 0.
-    Xxh64(u64),
-    /// CRC32 (IEEE).
-    Crc32(u32),
-}
-
-impl Sum {
-    /// Its digits.
-    pub fn digits(&self) -> String {
-        match self {
-            Sum::Sha256(sha) => hex(sha),
-            Sum::Xxh64(sum) => format!("{sum:016x}"),
-            Sum::Crc32(crc) => crc_hex(*crc),
-        }
-    }
-
-    /// What it is called.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Sum::Sha256(_) => "SHA-256",
-            Sum::Xxh64(_) => "XXH64",
-            Sum::Crc32(_) => "CRC32",
-        }
-    }
-
-    /// Less for what says more.
-    const fn rank(&self) -> u8 {
-        match self {
-            Sum::Sha256(_) => 0,
-            Sum::Xxh64(_) => 1,
-            Sum::Crc32(_) => 2,
-        }
-    }
-}
-
-/// The SHA-256 of some bytes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// First byte.
-    pub from: u64,
-    /// One past the last.
-    pub to: u64,
-    /// What they should have.
-    pub sha256: [u8; 32],
-}
-
-/// What is said about one file of the model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
-    /// SHA-256 of the whole file.
-    pub sha256: Option<[u8; 32]>,
-    /// CRC32 of the whole file.
-    pub crc32: Option<u32>,
-    /// SHA-256 of its tensors' bytes, one after the other, without header and padding.
-    pub payload: Option<[u8; 32]>,
-    /// Of parts of it, in order of their first bytes.
-    pub ranges: Vec<Range>,
-    /// Of its tensors, by index, in order, each once.
-    pub tensors: Vec<(u32, Sum)>,
-}
-
-impl Claim {
-    /// Whether nothing is said.
-    pub fn is_empty(&self) -> bool {
-        self.sha256.is_none()
-            && self.crc32.is_none()
-            && self.payload.is_none()
-            && self.ranges.is_empty()
-            && self.tensors.is_empty()
     }
 }
 
@@ -172,6 +109,18 @@ pub struct Anchor {
     pub claim: Claim,
 }
 
+/// The digest of a file that the user gave.
+pub fn pinned(shard: usize, sha256: [u8; 32]) -> Anchor {
+    Anchor {
+        kind: Kind::CommandLine,
+        shard,
+        origin: PathBuf::new(),
+        repo: None,
+        commit: None,
+        claim: Claim { sha256: Some(sha256), ..Claim::default() },
+    }
+}
+
 /// What was found beside a model and in its names.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -181,205 +130,16 @@ pub struct Found {
     pub warnings: Vec<String>,
 }
 
-/// Checksums that were computed or sealed.
-pub trait Known {
-    /// SHA-256 of a whole file.
-    fn file_sha256(&self, shard: usize) -> Option<[u8; 32]>;
-    /// SHA-256 of a tensor.
-    fn tensor_sha256(&self, index: usize) -> Option<[u8; 32]>;
-    /// CRC32 of a tensor.
-    fn tensor_crc32(&self, index: usize) -> Option<u32>;
-}
-
-/// Two sources that are both trusted and of which one must be wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: two trusted sources disagree about the {sum} of {of}\n  {}\n  {}", .said[0], .said[1])]
-pub struct Contradiction {
-    /// The file.
-    pub file: String,
-    /// What in it, in words: "the whole file", "its bytes 0 to 40", "its tensor NAME".
-    pub of: String,
-    /// Which checksum of that they disagree about: "SHA-256", "XXH64" or "CRC32".
-    pub sum: &'static str,
-    /// Both, the one that is kept nearer to the bytes last.
-    pub said: [Said; 2],
-}
-
-/// What one source says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// The digits.
-    pub digits: String,
-    /// Who says so.
-    pub source: String,
-}
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.digits, self.source)
-    }
-}
-
 impl Anchor {
     /// The anchor in words: `by the name of blob PATH`.
     pub fn source(&self) -> String {
         let path = self.origin.display();
         match self.kind {
             Kind::HfBlob | Kind::OllamaBlob => format!("by the name of the blob {path}"),
+            Kind::CommandLine => "on the command line".to_owned(),
             _ => format!("in {path}"),
         }
     }
-
-    fn said(&self, digits: String) -> Said {
-        Said { digits, source: self.source() }
-    }
-}
-
-/// Whether what is known is what the anchor says; `None` where the two have nothing in common.
-pub fn agreement(anchor: &Anchor, known: &dyn Known) -> Option<bool> {
-    let claim = &anchor.claim;
-    let mut compared = false;
-    if let (Some(expected), Some(found)) = (claim.sha256, known.file_sha256(anchor.shard)) {
-        if expected != found {
-            return Some(false);
-        }
-        compared = true;
-    }
-    for (index, sum) in &claim.tensors {
-        let Some(found) = known_sum(known, *index, sum) else {
-            continue;
-        };
-        if found != *sum {
-            return Some(false);
-        }
-        compared = true;
-    }
-    compared.then_some(true)
-}
-
-fn known_sum(known: &dyn Known, index: u32, like: &Sum) -> Option<Sum> {
-    match like {
-        Sum::Sha256(_) => known.tensor_sha256(index as usize).map(Sum::Sha256),
-        Sum::Xxh64(_) => None,
-        Sum::Crc32(_) => known.tensor_crc32(index as usize).map(Sum::Crc32),
-    }
-}
-
-/// The first of the anchors that what is known contradicts; `known_as` says who knows it.
-pub fn contradicted(
-    anchors: &[Anchor],
-    model: &Model,
-    known: &dyn Known,
-    known_as: &str,
-) -> Option<Contradiction> {
-    let known_as = |digits| Said { digits, source: known_as.to_owned() };
-    for anchor in anchors {
-        if let (Some(expected), Some(found)) =
-            (anchor.claim.sha256, known.file_sha256(anchor.shard))
-            && expected != found
-        {
-            return Some(Contradiction {
-                file: file_of(model, anchor.shard),
-                of: WHOLE.to_owned(),
-                sum: "SHA-256",
-                said: [anchor.said(hex(&expected)), known_as(hex(&found))],
-            });
-        }
-        for (index, expected) in &anchor.claim.tensors {
-            if let Some(found) = known_sum(known, *index, expected)
-                && found != *expected
-            {
-                return Some(Contradiction {
-                    file: file_of(model, anchor.shard),
-                    of: tensor_of(model, *index),
-                    sum: expected.name(),
-                    said: [anchor.said(expected.digits()), known_as(found.digits())],
-                });
-            }
-        }
-    }
-    None
-}
-
-/// The first two anchors that contradict each other about the same bytes.
-pub fn contradiction(anchors: &[Anchor], model: &Model) -> Option<Contradiction> {
-    for (at, a) in anchors.iter().enumerate() {
-        for b in anchors[at + 1..].iter().filter(|b| b.shard == a.shard) {
-            let about = |of: String, sum, digits: [String; 2]| {
-                let [first, second] = digits;
-                let file = file_of(model, a.shard);
-                Some(Contradiction { file, of, sum, said: [a.said(first), b.said(second)] })
-            };
-            for (x, y, of) in [
-                (a.claim.sha256, b.claim.sha256, WHOLE),
-                (a.claim.payload, b.claim.payload, PAYLOAD),
-            ] {
-                if let (Some(x), Some(y)) = (x, y)
-                    && x != y
-                {
-                    return about(of.to_owned(), "SHA-256", [hex(&x), hex(&y)]);
-                }
-            }
-            if let (Some(x), Some(y)) = (a.claim.crc32, b.claim.crc32)
-                && x != y
-            {
-                return about(WHOLE.to_owned(), "CRC32", [crc_hex(x), crc_hex(y)]);
-            }
-            let mut parts = b.claim.ranges.iter().peekable();
-            for x in &a.claim.ranges {
-                let place = (x.from, x.to);
-                while parts.next_if(|y| (y.from, y.to) < place).is_some() {}
-                if let Some(y) = parts.next_if(|y| (y.from, y.to) == place)
-                    && x.sha256 != y.sha256
-                {
-                    let digits = [hex(&x.sha256), hex(&y.sha256)];
-                    return about(part_of(x.from, x.to), "SHA-256", digits);
-                }
-            }
-            let mut others = b.claim.tensors.iter().peekable();
-            for (index, x) in &a.claim.tensors {
-                while others.next_if(|(other, _)| other < index).is_some() {}
-                if let Some((_, y)) = others.next_if(|(other, _)| other == index)
-                    && x.name() == y.name()
-                    && x != y
-                {
-                    let of = tensor_of(model, *index);
-                    return about(of, x.name(), [x.digits(), y.digits()]);
-                }
-            }
-        }
-    }
-    None
-}
-
-/// As [`contradicted`], for a tensor whose checksums were just computed.
-pub fn contradicted_tensor(
-    anchors: &[Anchor],
-    model: &Model,
-    index: u32,
-    sha256: Option<[u8; 32]>,
-    crc32: u32,
-    known_as: &str,
-) -> Option<Contradiction> {
-    anchors.iter().find_map(|anchor| {
-        let tensors = &anchor.claim.tensors;
-        let at = tensors.binary_search_by_key(&index, |(index, _)| *index).ok()?;
-        let expected = tensors[at].1;
-        let found = match expected {
-            Sum::Sha256(_) => Sum::Sha256(sha256?),
-            Sum::Xxh64(_) => return None,
-            Sum::Crc32(_) => Sum::Crc32(crc32),
-        };
-        (found != expected).then(|| Contradiction {
-            file: file_of(model, anchor.shard),
-            of: tensor_of(model, index),
-            sum: expected.name(),
-            said: [
-                anchor.said(expected.digits()),
-                Said { digits: found.digits(), source: known_as.to_owned() },
-            ],
-        })
-    })
 }
 
 /// An anchor without what it says about tensors, and whether it agrees with what is known.
@@ -415,44 +175,8 @@ impl Told {
 
 /// What anchors that do not contradict each other say together, by file.
 pub fn joined(anchors: &[Anchor], files: usize) -> Vec<Claim> {
-    let mut claims = vec![Claim::default(); files];
-    for Anchor { shard, claim, .. } in anchors {
-        let Some(all) = claims.get_mut(*shard) else {
-            continue;
-        };
-        all.sha256 = all.sha256.or(claim.sha256);
-        all.crc32 = all.crc32.or(claim.crc32);
-        all.payload = all.payload.or(claim.payload);
-        all.ranges.extend(&claim.ranges);
-        all.tensors.extend(&claim.tensors);
-    }
-    for claim in &mut claims {
-        claim.ranges.sort_unstable_by_key(|range| (range.from, range.to, range.sha256));
-        claim.ranges.dedup();
-        claim.tensors.sort_by_key(|(index, sum)| (*index, sum.rank()));
-        claim.tensors.dedup_by_key(|(index, _)| *index);
-    }
-    claims
-}
-
-fn file_of(model: &Model, shard: usize) -> String {
-    let name = model.shards.get(shard).map(|shard| String::from_utf8_lossy(&shard.file));
-    name.unwrap_or_default().into_owned()
-}
-
-/// What is spoken of.
-const WHOLE: &str = "the whole file";
-/// The same, of [`Claim::payload`].
-const PAYLOAD: &str = "its tensors' bytes, one after the other";
-
-fn part_of(from: u64, to: u64) -> String {
-    format!("its bytes {from} to {to}")
-}
-
-fn tensor_of(model: &Model, index: u32) -> String {
-    let tensor = model.tensors.get(index as usize);
-    let name = tensor.map(|tensor| String::from_utf8_lossy(&tensor.name)).unwrap_or_default();
-    format!("its tensor {name:?}")
+    let of = |shard| anchors.iter().filter(move |a| a.shard == shard).map(|anchor| &anchor.claim);
+    (0..files).map(|shard| claim::together(of(shard))).collect()
 }
 
 /// The last component of a path, as bytes.

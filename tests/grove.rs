@@ -160,6 +160,37 @@ fn numbers_stay_when_a_model_is_mended() {
 }
 
 #[test]
+fn numbers_stay_when_models_come_before_between_and_behind() {
+    let names = ["b/m", "d", "d/e/f"];
+    let more = ["a", "b/a", "b/m", "c/d/e", "d", "d/e/f", "d/e/g", "z"];
+    let (less, _one) = grove(&names);
+    let (more, _two) = grove(&more);
+    let (less, more) = (tree(&less), tree(&more));
+    // The test's files are called by their places.
+    let kept = less.iter().filter(|(path, _)| !is_own(path) && !path.contains("/source/"));
+    for (path, spot) in kept {
+        assert_eq!(more[path].ino(), spot.ino(), "{path}");
+    }
+}
+
+#[test]
+fn models_that_ask_for_one_number_are_told_apart() {
+    // Enough of them for some to meet: with 700 of 65,535 numbers three or four pairs do.
+    let names: Vec<String> = (0..700).map(|i| format!("m{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (grove, _dir) = grove(&names);
+    let mut seen = HashMap::new();
+    for name in names {
+        let spot = grove.lookup(Ino::ROOT, name.as_bytes()).unwrap();
+        assert_eq!(grove.spot(spot.ino()).unwrap(), spot);
+        let tensors = grove.lookup(spot.ino(), b"tensors").unwrap();
+        let file = grove.lookup(tensors.ino(), b"t.bin").unwrap();
+        assert_eq!(read(&grove, file), name.as_bytes());
+        assert_eq!(seen.insert(file.ino(), name), None);
+    }
+}
+
+#[test]
 fn the_way_up_leads_back() {
     let (grove, _dir) = grove(&["a", "a/b/c", "d/e"]);
     let tree = tree(&grove);

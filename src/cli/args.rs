@@ -180,6 +180,10 @@ pub(crate) struct NameArgs {
 pub(crate) struct SealArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
+    /// Seal every model in the directory MODEL and in the directories below, as mount --recursive
+    /// finds them
+    #[arg(long, conflicts_with_all = ["part", "merge", "output"])]
+    pub(crate) recursive: bool,
     /// Seal each FILE by itself, one file of a set, as a part: FILE.weightfs-part.json. The
     /// other files need not be there
     #[arg(long)]
@@ -206,6 +210,10 @@ pub(crate) struct SealArgs {
 pub(crate) struct VerifyArgs {
     #[arg(value_name = "MODEL", help = MODEL, required = true)]
     pub(crate) models: Vec<PathBuf>,
+    /// Check every model in the directory MODEL and in the directories below, as mount --recursive
+    /// finds them
+    #[arg(long, conflicts_with_all = ["part", "expect_sha256"])]
+    pub(crate) recursive: bool,
     /// Check each FILE by itself, one file of a set, and not the others: of those only the headers
     /// are read
     #[arg(long)]

@@ -5,12 +5,15 @@
 #![allow(unsafe_code)]
 
 use super::exit::{self, Exit};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{self, ForkResult, Pid};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 /// Which of the two processes we are after [`detach`].
 pub(crate) enum Side {
@@ -23,19 +26,28 @@ pub(crate) enum Side {
 /// The daemon's end of the pipe to whoever waits for the mount.
 pub(crate) struct Waiter(PipeWriter);
 
-/// Forks. The parent returns when the child is ready or has ended.
+/// Forks. The parent returns when the child is ready or has ended; signals that would end it
+/// before that end the child.
 pub(crate) fn detach() -> io::Result<Side> {
     let (reader, writer) = io::pipe()?;
+    // Before the fork: none may end one of the two and not the other.
+    let signals = Signals::block()?;
+    let parent = Pid::this();
     // SAFETY: no thread has been started yet (this is the first thing that `mount` does), so the
     // child may do anything that the parent could.
     match unsafe { unistd::fork() }? {
         ForkResult::Parent { child } => {
             drop(writer);
-            Ok(Side::Parent(wait_for(child, reader)))
+            Ok(Side::Parent(wait_for(child, reader, signals)?))
         }
         ForkResult::Child => {
             drop(reader);
             unistd::setsid()?;
+            // A parent that is killed cannot pass anything on.
+            prctl::set_pdeathsig(Signal::SIGTERM)?;
+            if unistd::getppid() != parent {
+                std::process::exit(Exit::Failed.code().into());
+            }
             Ok(Side::Child(Waiter(writer)))
         }
     }
@@ -53,13 +65,42 @@ pub(crate) fn return_memory() {
 }
 
 /// Waits until the child is ready (one byte) or has ended (end of file). In the second case it
-/// has said why itself, unless it was killed.
-fn wait_for(child: Pid, mut reader: PipeReader) -> Exit {
+/// has said why itself, unless it was killed or a signal ended the two.
+fn wait_for(child: Pid, mut reader: PipeReader, signals: Signals) -> io::Result<Exit> {
+    let passed_on = Arc::new(OnceLock::new());
+    let last = Arc::clone(&passed_on);
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        while let Ok(signal) = signals.next() {
+            // It is our child, and not waited for yet: nobody else has its number.
+            if signal != Signals::OURS && kill(child, signal).is_ok() {
+                let _ = last.set(signal);
+            }
+        }
+    })?;
     let mut byte = [0];
     if matches!(reader.read(&mut byte), Ok(1)) {
-        return Exit::Done;
+        return Ok(Exit::Done);
     }
-    match waitpid(child, None) {
+    let ended = waitpid(child, None);
+    if let Some(&signal) = passed_on.get() {
+        die_of(signal)?;
+    }
+    Ok(exit_of(ended))
+}
+
+/// Ends us as the signal would have: a shell goes by that when it runs a script.
+fn die_of(signal: Signal) -> io::Result<()> {
+    // SAFETY: the default action is no function of ours.
+    unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+    let mut set = SigSet::empty();
+    set.add(signal);
+    set.thread_unblock()?;
+    Ok(raise(signal)?)
+}
+
+/// The end of a child that was not ready.
+fn exit_of(ended: nix::Result<WaitStatus>) -> Exit {
+    match ended {
         Ok(WaitStatus::Exited(_, code)) => {
             match Exit::TABLE.iter().find(|(exit, _)| i32::from(exit.code()) == code) {
                 Some((Exit::Done, _)) | None => {
@@ -84,6 +125,8 @@ impl Waiter {
     /// Leaves terminal and directory, then tells the parent that the mount is ready. An error
     /// means that nobody waits any more.
     pub(crate) fn ready(mut self) -> io::Result<()> {
+        // The parent may end now. If it has been killed before, there is nobody to write to.
+        prctl::set_pdeathsig(None)?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         unistd::dup2_stdin(&null)?;
         unistd::dup2_stdout(&null)?;

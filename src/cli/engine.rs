@@ -44,6 +44,8 @@ pub(crate) struct Opened {
     pub(crate) verify: Verify,
     pub(crate) on_corruption: OnCorruption,
     pub(crate) warnings: Vec<String>,
+    /// What lists and names say of the bytes and nothing was compared with.
+    unanswered: Vec<String>,
     pub(crate) unused_seal: Option<UnusedSeal>,
     /// The weights that are codes with scales.
     pub(crate) scales: Scales,
@@ -134,6 +136,10 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
     if let (Some(likeness), Some(like)) = (opened.likeness.take(), &options.like) {
         likeness.check().map_err(|error| unlike(error, model, options, like))?;
     }
+    let unanswered = std::mem::take(&mut opened.unanswered);
+    opened.warnings.extend(unanswered.into_iter().map(|what| {
+        format!("{what}: no mount compares that with the bytes, weightfs verify does")
+    }));
     Ok(opened)
 }
 
@@ -205,6 +211,7 @@ fn open_loaded(
         exit::say(&wrong.to_string());
         warnings.push(wrong.to_string().replace('\n', ";"));
     }
+    let unanswered = unanswered(&found.anchors, seal.as_ref());
     // Behind the seal, which speaks of the files as they are.
     for setting in &options.set {
         override_key(&mut loaded.model, setting)?;
@@ -245,11 +252,19 @@ fn open_loaded(
         verify,
         on_corruption,
         warnings,
+        unanswered,
         unused_seal,
         scales,
         hf,
         likeness,
     })
+}
+
+/// What the anchors say and the seal cannot answer. Without a seal nothing is answered, and
+/// lists are named: a name in a store is not more than what every mount without a seal says.
+fn unanswered(anchors: &[Anchor], seal: Option<&Seal>) -> Vec<String> {
+    let counts = |anchor: &&Anchor| seal.is_some() || !anchor.kind.is_of_store();
+    trust::unanswered(anchors.iter().filter(counts), seal.map(|seal| seal as &dyn trust::Known))
 }
 
 /// Two sources that are trusted and disagree, if there are any: two anchors, or the seal that
@@ -264,6 +279,26 @@ pub(crate) fn disagreement(
         let known_as = format!("in the seal {}", seal.path().display());
         trust::contradicted(anchors, &loaded.model, seal, &known_as)
     })
+}
+
+/// Refuses a model whose bytes all fit `seal` when an anchor says otherwise. What a seal cannot
+/// answer, the bytes can: parts of files, other kinds of digests, and all of them where the seal
+/// has no SHA-256.
+pub(crate) fn agree(
+    loaded: &Loaded,
+    anchors: &[Anchor],
+    seal: &Seal,
+    tick: &dyn Fn(u64),
+) -> Result<()> {
+    if let Some(wrong) = disagreement(loaded, anchors, Some(seal)) {
+        return Err(distrust(&wrong));
+    }
+    let known_as = format!("found, which fits the seal {}", seal.path().display());
+    let (model, sources) = (&loaded.model, &loaded.sources);
+    match trust::undecided(anchors, model, sources, seal, &known_as, tick)? {
+        Some(wrong) => Err(distrust(&wrong)),
+        None => Ok(()),
+    }
 }
 
 /// Two sources that disagree: it is not for us to choose.

@@ -27,6 +27,7 @@ const SYNOPSIS: &[&str] = &[
     "weightfs ls|info MODEL [--json]",
     "weightfs cat MODEL TENSOR [--as FORM]",
     "weightfs seal|verify MODEL...",
+    "weightfs seal|verify --recursive DIRECTORY...",
     "weightfs seal --part FILE...",
     "weightfs seal --merge PART... [MODEL]",
     "weightfs map MODEL [--map M] [--json]",
@@ -71,12 +72,15 @@ const SEVERAL: &[&str] = &[
      as a mount of that model alone. A directory that stands for one model as MODEL is shown under its own path; of several models \
      each is shown as a directory named like its file, with a split set's name without the number of its part, and so is a model at \
      the very top. Directories below a model are shown beside its own files. A repository in a Hugging Face cache is shown as ORG/NAME: \
-     the snapshot of main, or the only one; blobs/ and refs/ are not. Names are encoded as those of tensors.",
+     the snapshot of main, or the only one; blobs/ and refs/ are not. A store of Ollama shows what its manifests name, as NAME:TAG. \
+     Names are encoded as those of tensors. Each directory is shown once, under its own name, whatever links lead to it. seal and \
+     verify --recursive take the same models one by one.",
     "models.json at the top lists every model found: path (what was opened), directory (in the mount), format, architecture, \
      tensor_count, nbytes, sealed, trust; or error in place of these for one that is left out: it cannot be opened, or \
      its directory is in the place of another's. What is left out is also told on stderr. The mount fails when nothing can be opened.",
     "Passed over are hidden names, links that lead out of the directory (but those of a snapshot to its repository's blobs), mounts of \
-     weightfs, and directories that lie deeper than 8. More than 4096 models are refused. Options hold for all models; seal=FILE, set= and \
+     weightfs, and directories that lie deeper than 8. More than 4096 models are refused, and \
+     more than this process may open files for. Options hold for all models; seal=FILE, set= and \
      like= are refused. .weightfs/status.json at the top has the sums and the worst of all models, with model in each row of bad and breakers \
      and a list of models; .weightfs/metrics has a label model. weightfs status MOUNTPOINT/DIRECTORY tells of one model. A model that \
      comes later is shown by the next mount.",

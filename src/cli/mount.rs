@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::Ready;
-use super::{logfile, mountpoint, preflight, unopened};
+use super::{logfile, mountpoint, preflight};
 use anyhow::{Context, Result, anyhow, bail};
 use stage::{Stage, watch_signals};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,9 @@ use warnings::Warnings;
 use weightfs::fs::{Parts, WeightFs};
 use weightfs::fuse::{self, MountOptions, Mounted};
 use weightfs::grove::Grove;
+use weightfs::load::{self, LoadError};
 
+mod limits;
 mod parting;
 mod several;
 mod stage;
@@ -62,6 +64,7 @@ fn mount(
     point: &Path,
     log: &Log,
 ) -> Result<Exit> {
+    limits::raise_open_files();
     let Planned { grove, warnings, source } = match options.recursive {
         true => several::plan(&args.model, options, point, log)?,
         false => plan(&args.model, options, point, log)?,
@@ -113,9 +116,18 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
     Ok(Planned { grove: Grove::of_one(fs), warnings, source })
 }
 
-/// Adds to the error of a directory of several models that all of them can be mounted.
+/// Adds to the error of a directory that holds several models, or has models below it, that all
+/// of them can be mounted.
 fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
-    if !unopened::is_of_several(&error) {
+    fn are_several(error: &LoadError) -> bool {
+        match error {
+            LoadError::InDepot { source, .. } => are_several(source),
+            LoadError::SeveralModels { .. } => true,
+            LoadError::NoModel { directory, .. } => load::seems_to_hold_some(directory),
+            _ => false,
+        }
+    }
+    if !error.downcast_ref::<LoadError>().is_some_and(are_several) {
         return error;
     }
     let model = model.display();

@@ -4,6 +4,7 @@
 mod merge;
 
 use super::args::SealArgs;
+use super::below::{self, Named};
 use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
@@ -30,8 +31,9 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let mut ends = Vec::new();
-    for model in &args.models {
-        ends.push(exit::finish(seal_one(args, model, &mut out)));
+    for Named { model, problem } in below::models(&args.models, args.recursive) {
+        let done = problem.map_or_else(|| seal_one(args, &model, &mut out), Err);
+        ends.push(exit::finish(done));
     }
     out.flush()?;
     Ok(Exit::of_several(&ends))
@@ -90,6 +92,14 @@ fn conclude(
 ) -> Result<()> {
     if report.outcome == Outcome::Kept {
         check_kept(loaded, report, model, anchors, cure(args))?;
+    } else if args.no_sha256 || args.merge {
+        let seal = Seal::load(&report.path, &loaded.model, &loaded.sources)
+            .map_err(|error| engine::seal_error(error, cure(args)))?;
+        for what in trust::unanswered(anchors.iter(), Some(&seal)) {
+            exit::say(&format!(
+                "{what}: not compared by this way of sealing, weightfs verify does"
+            ));
+        }
     }
     say(loaded, report, model, out)?;
     if report.path.parent() == loaded.entry.parent() && depot::is_blob(&loaded.entry) {
@@ -148,10 +158,8 @@ fn check_kept(
         seal::verify(model, sources, &kept, VerifyOptions::default(), &|done| bar.set(done))
             .map_err(at_fault)?;
     if found.is_good() {
-        return match engine::disagreement(whole, anchors, Some(&kept)) {
-            Some(wrong) => Err(engine::distrust(&wrong)),
-            None => Ok(()),
-        };
+        let tick = |done| bar.set(done);
+        return engine::agree(whole, anchors, &kept, &tick);
     }
     let n = found.bad.len() as u64 + found.more;
     Err(Failure::with(

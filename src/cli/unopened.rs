@@ -103,7 +103,7 @@ fn objection(
 }
 
 /// Whether what was named holds several models.
-pub(crate) fn is_of_several(error: &anyhow::Error) -> bool {
+fn is_of_several(error: &anyhow::Error) -> bool {
     error.downcast_ref::<LoadError>().is_some_and(|error| match error {
         LoadError::InDepot { source, .. } => matches!(**source, LoadError::SeveralModels { .. }),
         other => matches!(other, LoadError::SeveralModels { .. }),

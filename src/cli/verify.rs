@@ -1,6 +1,7 @@
 //! `weightfs verify`: every byte against the seal, an anchor, a list of digests or one digest.
 
 use super::args::VerifyArgs;
+use super::below::{self, Named};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::text::{Safe, plural};
@@ -16,6 +17,7 @@ use weightfs::view::json::lossy;
 
 mod against;
 mod listed;
+mod rival;
 mod sealed;
 mod told;
 
@@ -32,8 +34,9 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let mut out = Out::new();
     let mut ends = Vec::new();
     let mut documents = Vec::new();
-    for model in &args.models {
-        let verdict = against.verify(model, args.part);
+    for Named { model, problem } in below::models(&args.models, args.recursive) {
+        let model = &*model;
+        let verdict = problem.map_or_else(|| against.verify(model, args.part), Err);
         let end = match &verdict {
             Ok(verdict) => verdict.exit(),
             Err(error) => exit::code_of(error),
@@ -89,13 +92,12 @@ impl Scope {
     }
 
     /// Nothing is claimed of what is not looked at.
-    fn claims(self, mut claims: Vec<Claim>) -> Vec<Claim> {
+    fn narrow(self, claims: &mut [Claim]) {
         for (shard, claim) in claims.iter_mut().enumerate() {
             if !self.has(shard) {
                 *claim = Claim::default();
             }
         }
-        claims
     }
 }
 

@@ -9,7 +9,7 @@
 use super::error::{DepotError, nearest, show, shown};
 use super::manifest::{Layer, Manifest, is_sha256};
 use super::places::Places;
-use super::{Located, entries, entries_within, is_inside};
+use super::{Located, StoreModel, entries, entries_within, is_inside};
 use crate::bytes::read_vec;
 use crate::source::{IoMode, Source};
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +23,8 @@ const TAG: &str = "latest";
 const MAX_PART: usize = 350;
 /// A manifest lists a handful of layers, one that is made of tensors thousands.
 const MAX_MANIFEST: u64 = 1 << 20;
-/// Models that are named when one is missing.
-const MAX_MODELS: usize = 1000;
+/// Models of a store that are looked through.
+const MAX_MODELS: usize = 5000;
 
 /// A name in full.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,8 +90,33 @@ pub(super) fn find(text: &str, places: &Places) -> Result<Located, DepotError> {
         problems.push(show(root));
     }
     let what = format!("no manifest {wanted} in {}", problems.join(", "));
-    let models = places.ollama.iter().flat_map(|root| Store { root }.models()).collect();
+    let models = places.ollama.iter().flat_map(|root| Store { root }.models());
+    let models = models.map(|parts| shown(short(&parts).as_bytes())).collect();
     Err(DepotError::Absent { spec, what, there: nearest("there are", text, models) })
+}
+
+/// The models in `directory` if it is built like a store, by their names; `None` of any other.
+pub fn models_of_ollama(directory: &Path) -> Option<Vec<StoreModel>> {
+    let store = Store { root: directory };
+    let is_store = store.manifests().is_dir() && store.blobs().is_dir();
+    let models = if is_store { store.models() } else { Vec::new() };
+    let located = |parts: &[String; 4]| {
+        let (name, path) = (short(parts), store.manifests().join(parts.join("/")));
+        let spec = format!("ollama:{}", shown(name.as_bytes()));
+        let name = name.split('/').map(str::to_owned).collect();
+        StoreModel { name, located: store.located(&path, &spec) }
+    };
+    (!models.is_empty()).then(|| models.iter().map(located).collect())
+}
+
+/// The name of a manifest as short as it is understood.
+fn short([host, namespace, model, tag]: &[String; 4]) -> String {
+    let before = match (&**host, &**namespace) {
+        (HOST, NAMESPACE) => String::new(),
+        (HOST, _) => format!("{namespace}/"),
+        _ => format!("{host}/{namespace}/"),
+    };
+    format!("{before}{model}:{tag}")
 }
 
 /// Whether this is a blob of Ollama by its name and place. Ollama clears its blobs of all that
@@ -197,8 +222,8 @@ impl Store<'_> {
         format!("{spec} also has a layer that is no part of this tree: {kind} {}", show(&path))
     }
 
-    /// What is in the store, as it would be named.
-    fn models(&self) -> Vec<String> {
+    /// What is in the store: host, namespace, name and tag of each manifest.
+    fn models(&self) -> Vec<[String; 4]> {
         let mut level = vec![Vec::new()];
         for _ in 0..4 {
             let below = |parts: &Vec<String>| {
@@ -213,18 +238,7 @@ impl Store<'_> {
             };
             level = level.iter().flat_map(below).take(MAX_MODELS).collect();
         }
-        let named = |parts: &Vec<String>| match &parts[..] {
-            [host, namespace, model, tag] => {
-                let before = match (&**host, &**namespace) {
-                    (HOST, NAMESPACE) => String::new(),
-                    (HOST, _) => format!("{namespace}/"),
-                    _ => format!("{host}/{namespace}/"),
-                };
-                Some(shown(format!("{before}{model}:{tag}").as_bytes()))
-            }
-            _ => None,
-        };
-        level.iter().filter_map(named).collect()
+        level.into_iter().filter_map(|parts| parts.try_into().ok()).collect()
     }
 }
 

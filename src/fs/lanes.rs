@@ -51,7 +51,7 @@ impl WeightFs {
         // Metadata lies in the first file; nothing else is read for the size of a document.
         let from_metadata =
             matches!(node, Node::Meta(_) | Node::Hf(_) | Node::Gguf | Node::Doc(Doc::Metadata));
-        let wait = if from_metadata && self.is_slow(0) { Wait::About(0) } else { Wait::Work };
+        let wait = if from_metadata { Wait::About(0) } else { Wait::Work };
         Some(self.lane(wait))
     }
 
@@ -61,7 +61,9 @@ impl WeightFs {
         let node = self.layout.node(self.names(), ino)?;
         let behind = match node {
             Node::Tensor(_, _, View::Json) => None,
-            Node::Tensor(..) | Node::Source(_) => self.slow_shard(node),
+            Node::Tensor(..) | Node::Source(_) => {
+                self.shard_behind(node, |shard| self.is_slow(shard))
+            }
             Node::Whole(_) | Node::Gguf | Node::HfWeights => {
                 (0..self.sources() as u32).find(|&shard| self.is_slow(shard))
             }
@@ -70,15 +72,30 @@ impl WeightFs {
         behind.map(|shard| self.lane(Wait::About(shard))).or_else(|| self.lane_of_attr(node))
     }
 
-    /// Where a read of `ino` from `offset` on is to be waited for.
+    /// Where a read of `ino` from `offset` on is to be waited for: `None` when its bytes are in memory,
+    /// or in a local file, which is not expected to take long.
     pub fn lane_of_read(&self, ino: Ino, offset: u64) -> Option<Lane> {
+        self.lane_behind(ino, offset, |shard| self.is_slow(shard))
+    }
+
+    /// Where a read is to be waited for that could be done at once but for a local file that takes
+    /// long after all; `None` when its bytes are in memory.
+    pub fn lane_of_wait(&self, ino: Ino, offset: u64) -> Option<Lane> {
+        self.lane_behind(ino, offset, |_| true)
+    }
+
+    /// Where a read is to be waited for when sources may be slow.
+    fn lane_behind(&self, ino: Ino, offset: u64, slow: impl Fn(u32) -> bool) -> Option<Lane> {
         let node = self.layout.node(self.names(), ino)?;
         let wait = match node {
             Node::Tensor(_, _, View::Json) | Node::Live(_) => return None,
             Node::Doc(Doc::Model | Doc::Sha256Sums | Doc::Sfv | Doc::Provenance) => return None,
-            Node::Tensor(..) | Node::Source(_) => Wait::Data(self.slow_shard(node)?),
-            Node::Whole(_) | Node::Gguf | Node::HfWeights => self.wait_in_whole(node, offset)?,
-            _ if self.is_slow(0) => Wait::About(0),
+            Node::Tensor(..) | Node::Source(_) => Wait::Data(self.shard_behind(node, slow)?),
+            Node::Whole(_) | Node::Gguf | Node::HfWeights => {
+                let any = (0..self.sources() as u32).any(&slow);
+                any.then(|| self.place_in_whole(node, offset))?
+            }
+            _ if slow(0) => Wait::About(0),
             _ => return None,
         };
         Some(self.lane(wait))
@@ -99,11 +116,6 @@ impl WeightFs {
     }
 
     /// A file of the whole model waits for the source that the bytes at `offset` come from.
-    fn wait_in_whole(&self, node: Node, offset: u64) -> Option<Wait> {
-        let slow = (0..self.sources() as u32).any(|shard| self.is_slow(shard));
-        slow.then(|| self.place_in_whole(node, offset))
-    }
-
     fn place_in_whole(&self, node: Node, offset: u64) -> Wait {
         let planned = match node {
             Node::Gguf => self.gguf.get(),
@@ -119,9 +131,9 @@ impl WeightFs {
     }
 
     /// The one that may have to be waited for of the sources of a file of one tensor.
-    fn slow_shard(&self, node: Node) -> Option<u32> {
+    fn shard_behind(&self, node: Node, slow: impl Fn(u32) -> bool) -> Option<u32> {
         let shards = [Some(self.shard(node)?), self.other_shard(node)];
-        shards.into_iter().flatten().find(|&shard| self.is_slow(shard))
+        shards.into_iter().flatten().find(|&shard| slow(shard))
     }
 
     /// Whether a source is not on a local file system, or the seal is not: the sums that its bytes

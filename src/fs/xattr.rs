@@ -80,6 +80,8 @@ impl WeightFs {
             Name::Crc32 => format!("{:08x}", checksum()?.crc32),
             Name::Sha256 => hex(&checksum()?.sha256?),
             Name::State => {
+                let all = [Some(mounted.source), mounted.transform.other()];
+                all.into_iter().flatten().for_each(|index| store.glance_at(index as usize));
                 let own = store.tensor_state(mounted.source as usize);
                 let other = mounted.transform.other().map(|i| store.tensor_state(i as usize));
                 own.worse(other.unwrap_or(own)).name().into()

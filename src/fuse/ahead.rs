@@ -10,6 +10,7 @@
 //! copy, moments before; what is not good at the first look is thrown away, and the question is
 //! answered in the usual way, with all that belongs to it.
 
+use super::lanes::{Patient, Reply};
 use super::room::Room;
 use crate::layout::Ino;
 use std::collections::VecDeque;
@@ -219,6 +220,21 @@ impl<Q> Reader<Q> {
         };
         let end = after.checked_add(self.size.min(LARGE))?.min(len);
         (end.saturating_sub(after) >= SMALL).then_some(after..end)
+    }
+}
+
+impl<Q: Reply + std::fmt::Debug> Patient for Ahead<Q> {
+    fn refuse(&self, patience: Duration) {
+        let mut state = self.lock();
+        let late = state.readers.iter_mut().filter(|reader| reader.asked.elapsed() >= patience);
+        let handed = |answer: &mut Answer<Q>| match &mut answer.progress {
+            Progress::Making(asked) => asked.take(),
+            Progress::Made(_) => None,
+        };
+        let late: Vec<Q> =
+            late.flat_map(|reader| reader.answers.iter_mut()).filter_map(handed).collect();
+        drop(state);
+        late.into_iter().for_each(Q::refuse);
     }
 }
 

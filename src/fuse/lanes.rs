@@ -29,6 +29,12 @@ pub(super) trait Reply: Send + 'static {
     fn refuse(self);
 }
 
+/// Where others wait.
+pub(super) trait Patient: Send + Sync + std::fmt::Debug {
+    /// Answers for everybody who has waited for `patience`.
+    fn refuse(&self, patience: Duration);
+}
+
 /// A reply that is given once, by whoever takes it first.
 #[derive(Debug)]
 pub(super) enum Slot<R> {
@@ -54,6 +60,7 @@ pub(super) struct Lanes {
     width: usize,
     idle: Arc<AtomicUsize>,
     waiting: Arc<Waiting>,
+    others: Vec<Arc<dyn Patient>>,
     leaving: AtomicBool,
 }
 
@@ -126,13 +133,15 @@ impl Waiting {
 }
 
 impl Lanes {
-    /// `count` lanes of up to `width` threads, none of them started yet.
-    pub(super) fn new(count: usize, width: usize) -> Lanes {
+    /// `count` lanes of up to `width` threads, none of them started yet. With those who wait in
+    /// them `others` are to be turned away when the mount goes.
+    pub(super) fn new(count: usize, width: usize, others: Vec<Arc<dyn Patient>>) -> Lanes {
         Lanes {
             lanes: (0..count).map(|_| Arc::default()).collect(),
             width: width.max(1),
             idle: Arc::default(),
             waiting: Arc::default(),
+            others,
             leaving: AtomicBool::new(false),
         }
     }
@@ -172,10 +181,11 @@ impl Lanes {
         if self.leaving.swap(true, Ordering::Relaxed) {
             return;
         }
-        let waiting = Arc::clone(&self.waiting);
+        let (waiting, others) = (Arc::clone(&self.waiting), self.others.clone());
         let leave = move || loop {
             std::thread::sleep(TICK);
             waiting.refuse(PATIENCE);
+            others.iter().for_each(|other| other.refuse(PATIENCE));
         };
         // Without a thread they wait for their source.
         let _ = std::thread::Builder::new().name("leave".into()).spawn(leave);
@@ -184,6 +194,7 @@ impl Lanes {
     /// The process ends: nobody waits at all.
     pub(super) fn abandon(&self) {
         self.waiting.refuse(Duration::ZERO);
+        self.others.iter().for_each(|other| other.refuse(Duration::ZERO));
     }
 }
 
@@ -286,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_hangs_holds_up_nobody_else() {
-        let lanes = Lanes::new(2, 2);
+        let lanes = Lanes::new(2, 2, Vec::new());
         let (told, _heard) = mpsc::channel();
         let (release, hang) = gate();
         (0..5).for_each(|_| lanes.run(Some(0), Told(told.clone()), hang.clone()));
@@ -299,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_does_not_stop_its_lane() {
-        let lanes = Lanes::new(1, 1);
+        let lanes = Lanes::new(1, 1, Vec::new());
         let (told, heard) = mpsc::channel();
         lanes.run(Some(0), Told(told.clone()), |_| panic!("planned"));
         lanes.run(Some(0), Told(told), answer);
@@ -311,7 +322,7 @@ mod tests {
 
     #[test]
     fn threads_of_many_lanes_do_not_all_stay() {
-        let lanes = Lanes::new(4 * IDLE, 2);
+        let lanes = Lanes::new(4 * IDLE, 2, Vec::new());
         let (told, heard) = mpsc::channel();
         for _ in 0..2 {
             (0..4 * IDLE).for_each(|lane| lanes.run(Some(lane), Told(told.clone()), answer));
@@ -326,7 +337,7 @@ mod tests {
     #[test]
     fn without_a_lane_it_is_done_at_once() {
         let (told, heard) = mpsc::channel();
-        let lanes = Lanes::new(1, 1);
+        let lanes = Lanes::new(1, 1, Vec::new());
         lanes.run(None, Told(told.clone()), answer);
         assert_eq!(heard.try_recv(), Ok("answered"));
         lanes.run(Some(7), Told(told), answer);
@@ -335,7 +346,7 @@ mod tests {
 
     #[test]
     fn who_leaves_waits_for_no_source_that_hangs() {
-        let lanes = Lanes::new(1, 2);
+        let lanes = Lanes::new(1, 2, Vec::new());
         let (told, heard) = mpsc::channel();
         let (release, hang) = gate();
         // Two are at work, three wait for a thread.
@@ -353,7 +364,7 @@ mod tests {
 
     #[test]
     fn who_leaves_lets_those_finish_who_can() {
-        let lanes = Lanes::new(1, 2);
+        let lanes = Lanes::new(1, 2, Vec::new());
         let (told, heard) = mpsc::channel();
         lanes.leave();
         lanes.run(Some(0), Told(told.clone()), |slot| {

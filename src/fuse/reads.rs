@@ -31,7 +31,13 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) asked: Asked,
-    pub(super) reply: ReplyData,
+    pub(super) reply: lanes::Slot<ReplyData>,
+}
+
+impl lanes::Reply for Question {
+    fn refuse(self) {
+        self.reply.take().into_iter().for_each(lanes::Reply::refuse);
+    }
 }
 
 impl Question {
@@ -48,7 +54,9 @@ impl Question {
             match read {
                 Ok(Some(n)) => {
                     debug!("read ino={} off={offset} len={size} -> {n}", ino.0);
-                    self.reply.data(&answer.bytes()[..n]);
+                    if let Some(reply) = self.reply.take() {
+                        reply.data(&answer.bytes()[..n]);
+                    }
                     None
                 }
                 _ => Some(self),
@@ -82,9 +90,12 @@ impl Adapter {
     /// keeps nobody waiting.
     fn answer_as_usual(&self, question: Question) {
         let Some(lane) = self.fs.lane_of_trouble(question.asked.ino, question.asked.offset) else {
-            return answer_read(&self.fs, question.asked, lanes::Slot::Own(question.reply));
+            return answer_read(&self.fs, question.asked, question.reply);
         };
         let Some(Question { asked, reply }) = question.answer_at_once(&self.fs) else {
+            return;
+        };
+        let Some(reply) = reply.take() else {
             return;
         };
         let fs = Arc::clone(&self.fs);
@@ -97,6 +108,9 @@ impl Adapter {
         let bytes = part.get();
         // Nothing that was read from a changed file gets out.
         let served = guarded(|| self.fs.serve_foreseen(ino, offset, bytes.len() as u64));
+        let Some(reply) = reply.take() else {
+            return;
+        };
         answer!(reply, format_args!("read ino={} off={offset}", ino.0), served, |()| {
             debug!("read ino={} off={offset} -> {}, made in advance", ino.0, bytes.len());
             reply.data(bytes);

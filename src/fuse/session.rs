@@ -1,19 +1,24 @@
 //! Mounting, waiting and unmounting.
 
-use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes};
+use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes, seats};
 use crate::grove::Grove;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use log::{debug, info};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+
+/// How often it is looked for the end of a connection that the session does not tell of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub struct Mounted {
     session: ManuallyDrop<BackgroundSession>,
     /// Hangs up when the session has ended.
     ended: Receiver<()>,
+    /// The kernel's end of it, another handle.
+    kernel: OwnedFd,
     handle: Unmounter,
     activity: Arc<Activity>,
 }
@@ -98,25 +105,33 @@ pub fn mount(
     let activity = Arc::new(Activity::new());
     let threads = options.threads.max(1);
     let (alive, ended) = mpsc::channel();
-    let lanes = Arc::new(lanes::Lanes::new(fs.lanes(), threads));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ahead = Arc::new(ahead::Ahead::new(threads.min(cores)));
+    let seats = Arc::new(seats::Seats::new(threads));
+    let others: Vec<Arc<dyn lanes::Patient>> =
+        vec![Arc::clone(&seats) as _, Arc::clone(&ahead) as _];
+    let lanes = Arc::new(lanes::Lanes::new(fs.lanes(), threads, others));
     let adapter = Adapter {
         _alive: alive,
         lanes: Arc::clone(&lanes),
-        ahead: ahead::Ahead::new(threads.min(cores)),
+        seats,
+        ahead,
         passthrough: Arc::default(),
         fs,
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },
         activity: Arc::clone(&activity),
     };
-    let session = Session::new(adapter, &mountpoint, &config(options, threads)).map_err(failed)?;
+    // One of them is left when all reads at work hang: see `seats`.
+    let config = config(options, threads + 1);
+    let session = Session::new(adapter, &mountpoint, &config).map_err(failed)?;
+    let kernel = session.as_fd().try_clone_to_owned().map_err(failed)?;
     let session = serve(session, &*around).map_err(failed)?;
     let device = mountpoint.symlink_metadata().map_err(failed)?.dev();
     raise_readahead(device);
     info!("mounted on {}", mountpoint.display());
     let handle = Unmounter { mountpoint, device, around, lanes: Some(lanes) };
-    Ok(Mounted { session: ManuallyDrop::new(session), ended, handle, activity })
+    Ok(Mounted { session: ManuallyDrop::new(session), ended, kernel, handle, activity })
 }
 
 /// Starts the serving threads as descendants of one that gave up what it does not need: what a
@@ -181,10 +196,23 @@ impl Mounted {
             && matches!(self.ended.try_recv(), Err(mpsc::TryRecvError::Empty))
     }
 
-    /// Waits until the mount is gone and the last open file is closed.
+    /// Waits until the mount is gone and the last open file is closed. Not for a thread that hangs
+    /// in a mapped source: the session does not end before that one, but nobody hears it any more.
     pub fn wait(self) {
-        // Nothing is ever sent: this returns when the session drops the file system.
-        let _ = self.ended.recv();
+        let mut was_cut_off = false;
+        // Nothing is ever sent: an end comes when the session drops the file system.
+        while let Err(mpsc::RecvTimeoutError::Timeout) = self.ended.recv_timeout(LOOK_EVERY)
+            && !was_cut_off
+        {
+            was_cut_off = self.is_cut_off();
+        }
+    }
+
+    /// Whether the kernel has given up the connection.
+    fn is_cut_off(&self) -> bool {
+        let mut polled = [PollFd::new(self.kernel.as_fd(), PollFlags::empty())];
+        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1))
+            && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn status(grove: &Grove) -> Vec<u8> {
     let Some(clearing) = &grove.clearing else { return Vec::new() };
     let (mut bad, mut breakers, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut statuses, mut models) = (Vec::new(), Vec::new());
-    for tree in grove.trees.iter().flatten() {
+    for tree in grove.trees.iter() {
         let known = tree.fs.known();
         let room = LISTED.saturating_sub(bad.len());
         let Known { status, bad: its, breakers: open } = known;
@@ -77,7 +77,7 @@ fn of(model: &str, row: Json) -> Json {
 /// `metrics`: what is a model's has its directory as a label.
 pub(super) fn metrics(grove: &Grove) -> String {
     let Some(clearing) = &grove.clearing else { return String::new() };
-    let trees = grove.trees.iter().flatten();
+    let trees = grove.trees.iter();
     let models: Vec<_> =
         trees.map(|tree| Sampled { model: Some(&tree.name), fs: &tree.fs }).collect();
     let more = [

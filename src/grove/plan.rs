@@ -4,14 +4,14 @@
 //! entries. Two that meet on one path are not told apart by guessing: the later one is left out,
 //! and says with what it met.
 
-use super::{Clearing, Directory, Entry, Grove, Place, Spot, Tree};
+use super::{Clearing, Directory, Entry, Grove, Place, Spot, Tree, numbers};
 use crate::fs::live::Started;
 use crate::fs::{Snapshots, WeightFs};
 use crate::layout::{Dir, Ino, Live, Node};
 use crate::naming::file_name;
 use crate::view::json;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -35,6 +35,8 @@ pub struct Member {
 /// A model that is not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
+    /// Which of the members it is.
+    pub member: usize,
     /// Its directory in the mount, if it had one.
     pub directory: String,
     /// What was to be opened as MODEL.
@@ -47,8 +49,10 @@ pub struct LeftOut {
 #[derive(Default)]
 struct Draft {
     below: BTreeMap<Box<[u8]>, usize>,
-    /// The model's number.
-    tree: Option<u16>,
+    /// The member whose model it is.
+    member: Option<usize>,
+    /// The number of that model.
+    tree: u16,
     /// Its number among the directories above models.
     number: u32,
     parent: usize,
@@ -60,13 +64,14 @@ struct Draft {
 struct Planted {
     member: usize,
     fs: Arc<WeightFs>,
+    path: PathBuf,
     name: String,
     draft: usize,
 }
 
 impl Grove {
-    /// A mount of several models, in an order that stays the same as long as they do. `notes`
-    /// and `log` are for its documents.
+    /// A mount of several models, at most 65,535. Of two that meet in one place the one that
+    /// comes first is shown. `notes` and `log` are for its documents.
     pub fn of_several(members: Vec<Member>, notes: &[String], log: Option<String>) -> Grove {
         let names: Vec<Vec<Box<[u8]>>> = members
             .iter()
@@ -75,28 +80,32 @@ impl Grove {
             })
             .collect();
         let mut drafts = drafts(&names);
+        let joined: Vec<String> = names.iter().map(|name| joined(name)).collect();
+        // Shown or not: who is mended is no newcomer. 0 is the grove's own.
+        let numbers = numbers::give(&joined, 1..=u32::from(u16::MAX), numbers::of_name);
         let mut planted: Vec<Planted> = Vec::new();
         let mut left_out = Vec::new();
         let mut rows = Vec::new();
-        let joined: Vec<String> = names.iter().map(|name| joined(name)).collect();
         for (i, member) in members.into_iter().enumerate() {
             let path = member.path.clone();
             let placed = member.model.and_then(|fs| {
-                let draft = place(&drafts, &planted, &names[i], &joined, &fs)?;
+                let draft = place(&drafts, &planted, &names[i], &fs)?;
                 Ok((fs, draft))
             });
             match placed {
                 Ok((fs, draft)) => {
                     rows.push(row(&path, &joined[i], Ok(&fs)));
-                    // Its number is that among all members, shown or not.
-                    drafts[draft].tree = Some(i as u16 + 1);
+                    drafts[draft].member = Some(i);
+                    // In the range above.
+                    drafts[draft].tree = numbers[i] as u16;
                     mark(&mut drafts, draft);
                     let name = joined[i].clone();
-                    planted.push(Planted { member: i, fs: Arc::new(fs), name, draft });
+                    planted.push(Planted { member: i, fs: Arc::new(fs), path, name, draft });
                 }
                 Err(error) => {
                     rows.push(row(&path, &joined[i], Err(&error)));
-                    left_out.push(LeftOut { directory: joined[i].clone(), path, error });
+                    let directory = joined[i].clone();
+                    left_out.push(LeftOut { member: i, directory, path, error });
                 }
             }
         }
@@ -111,17 +120,20 @@ impl Grove {
             started: Started::now(),
             snapshots: Snapshots::default(),
         };
-        let mut trees: Vec<Option<Tree>> = Vec::new();
-        trees.resize_with(names.len() + 1, || None);
+        let mut trees = Vec::with_capacity(planted.len());
+        let mut places = vec![0; 1 + usize::from(u16::MAX)];
         let mut lanes = 0;
-        for Planted { member, fs, name, draft } in planted {
+        for Planted { fs, name, draft, .. } in planted {
             let parent = spot(&drafts, drafts[draft].parent);
             let beside = entries(&drafts, draft).into();
             let lane = lanes;
             lanes += fs.lanes();
-            trees[member + 1] = Some(Tree { fs, parent, beside, lane, name });
+            trees.push(Tree { fs, parent, beside, lane, name });
+            // As many as there are numbers, at most.
+            places[usize::from(drafts[draft].tree)] = trees.len() as u16;
         }
-        Grove { trees: trees.into(), clearing: Some(clearing), lanes }
+        let (trees, places) = (trees.into(), places.into());
+        Grove { trees, places, clearing: Some(clearing), lanes }
     }
 }
 
@@ -129,21 +141,25 @@ impl Grove {
 /// or not.
 fn drafts(names: &[Vec<Box<[u8]>>]) -> Vec<Draft> {
     let mut drafts = vec![Draft::default()];
+    let mut paths = Vec::new();
     for name in names {
         let mut at = 0;
-        for part in name {
+        for (depth, part) in name.iter().enumerate() {
             at = match drafts[at].below.get(part) {
                 Some(&below) => below,
                 None => {
                     let new = drafts.len();
                     drafts[at].below.insert(part.clone(), new);
-                    // Behind the root and its `.weightfs`; far below 2^32.
-                    drafts.push(Draft { parent: at, number: new as u32 + 1, ..Draft::default() });
+                    drafts.push(Draft { parent: at, ..Draft::default() });
+                    paths.push(joined(&name[..=depth]));
                     new
                 }
             };
         }
     }
+    // Behind the root and its `.weightfs`.
+    let numbers = numbers::give(&paths, 2..=u32::MAX, numbers::of_name);
+    drafts[1..].iter_mut().zip(numbers).for_each(|(draft, number)| draft.number = number);
     drafts
 }
 
@@ -152,11 +168,10 @@ fn place(
     drafts: &[Draft],
     planted: &[Planted],
     name: &[Box<[u8]>],
-    joined: &[String],
     fs: &WeightFs,
 ) -> Result<usize, String> {
     let owner = |draft: usize| {
-        let member = usize::from(drafts[draft].tree?) - 1;
+        let member = drafts[draft].member?;
         let at = planted.binary_search_by_key(&member, |one| one.member).ok()?;
         planted.get(at)
     };
@@ -168,7 +183,7 @@ fn place(
             }
             _ => owner(at)
                 .filter(|one| one.fs.lookup(Ino::ROOT, part).is_ok())
-                .map(|one| format!("the {} of the model {}", text(part), joined[one.member])),
+                .map(|one| format!("the {} of the model {}", text(part), named(one))),
         };
         if let Some(met) = met {
             return Err(format!("its directory would be in the place of {met}"));
@@ -176,16 +191,37 @@ fn place(
         at = drafts[at].below.get(part).copied().ok_or("its directory is missing")?;
     }
     if let Some(one) = owner(at) {
-        return Err(format!("its directory is that of another model as well: {}", one.name));
+        return Err(format!("its directory is that of another model as well: {}", named(one)));
     }
     let below = drafts[at].below.iter().filter(|&(_, &draft)| drafts[draft].lives);
-    for (part, _) in below {
+    for (part, &below) in below {
         if fs.lookup(Ino::ROOT, part).is_ok() {
             let part = text(part);
-            return Err(format!("its {part} would be in the place of the models in {part}/"));
+            let other = first_below(drafts, below).and_then(owner).map(named).unwrap_or_default();
+            return Err(format!(
+                "its {part} would be in the place of the models in {part}/: {other}"
+            ));
         }
     }
     Ok(at)
+}
+
+/// The first directory of a model that is shown, from this one on.
+fn first_below(drafts: &[Draft], at: usize) -> Option<usize> {
+    let draft = &drafts[at];
+    match draft.member {
+        Some(_) => Some(at),
+        None => draft
+            .below
+            .values()
+            .filter(|&&below| drafts[below].lives)
+            .find_map(|&below| first_below(drafts, below)),
+    }
+}
+
+/// A model in a message, with the file that it is.
+fn named(one: &Planted) -> String {
+    format!("{} ({})", one.name, one.path.display())
 }
 
 /// There is a model in this directory now.
@@ -198,8 +234,8 @@ fn mark(drafts: &mut [Draft], mut at: usize) {
 
 /// What a directory is shown as.
 fn spot(drafts: &[Draft], at: usize) -> Spot {
-    match drafts[at].tree {
-        Some(number) => Spot::In(number, Node::Dir(Dir::Root)),
+    match drafts[at].member {
+        Some(_) => Spot::In(drafts[at].tree, Node::Dir(Dir::Root)),
         None => Spot::Own(Place::Dir(drafts[at].number)),
     }
 }
@@ -211,8 +247,8 @@ fn entries(drafts: &[Draft], at: usize) -> Vec<Entry> {
 }
 
 /// All directories that are no model's, by number.
-fn directories(drafts: &[Draft]) -> Box<[Directory]> {
-    let mut all: Vec<Directory> = Vec::with_capacity(drafts.len() + 1);
+fn directories(drafts: &[Draft]) -> HashMap<u32, Directory> {
+    let mut all = HashMap::with_capacity(drafts.len() + 1);
     for (at, draft) in drafts.iter().enumerate() {
         let parent = spot(drafts, draft.parent);
         let mut entries = entries(drafts, at);
@@ -221,15 +257,16 @@ fn directories(drafts: &[Draft]) -> Box<[Directory]> {
             entries.push(Entry { name: MODELS.into(), spot: Spot::Own(Place::Models) });
             entries.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        all.push(Directory { parent, entries: entries.into() });
+        all.insert(draft.number, Directory { parent, entries: entries.into() });
         if at == 0 {
             let live =
                 |name: &[u8], live| Entry { name: name.into(), spot: Spot::Own(Place::Live(live)) };
             let entries = [live(b"metrics", Live::Metrics), live(b"status.json", Live::Status)];
-            all.push(Directory { parent: Spot::Own(Place::ROOT), entries: entries.into() });
+            let parent = Spot::Own(Place::ROOT);
+            all.insert(Place::LIVE_NUMBER, Directory { parent, entries: entries.into() });
         }
     }
-    all.into()
+    all
 }
 
 /// What `models.json` says of one.

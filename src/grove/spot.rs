@@ -21,7 +21,7 @@ pub enum Spot {
 /// What lies around models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// A directory: the root is 0, its `.weightfs` 1, others follow.
+    /// A directory: the root is 0, its `.weightfs` 1, the numbers of others come from their paths.
     Dir(u32),
     /// `models.json`.
     Models,
@@ -31,7 +31,8 @@ pub enum Place {
 
 impl Place {
     pub(super) const ROOT: Place = Place::Dir(0);
-    pub(super) const LIVE: Place = Place::Dir(1);
+    pub(super) const LIVE_NUMBER: u32 = 1;
+    pub(super) const LIVE: Place = Place::Dir(Place::LIVE_NUMBER);
 
     /// In a mount of several models, and among its own numbers.
     fn ino(self) -> Ino {

@@ -40,6 +40,18 @@ pub(super) fn find(directory: &Path) -> Result<Found, LoadError> {
     }
 }
 
+/// The entry file of the one model in `directory`, where files that are called like models and
+/// cannot be recognised any more are models as well.
+pub(super) fn likeliest(directory: &Path) -> Option<PathBuf> {
+    let listing = Listing::read(directory).ok()?;
+    let mut candidates = listing.candidates();
+    if candidates.is_empty() {
+        candidates = one_of_each_set(&listing.unfit);
+    }
+    let [one] = &*candidates else { return None };
+    Some(directory.join(OsStr::from_bytes(one)))
+}
+
 /// A warning about models of the directory that are not served.
 pub(super) fn ignored(models: &[Vec<u8>], loaded: &Loaded) -> Option<String> {
     let served = |name: &Vec<u8>| loaded.model.shards.iter().any(|s| *s.file == **name);

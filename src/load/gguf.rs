@@ -2,6 +2,7 @@
 
 use super::assemble::{Parsed, Set};
 use super::file::{self, name_of};
+use super::members::{Member, one};
 use super::names::Part;
 use super::{LoadError, Loaded, Recall};
 use crate::format::gguf::{GgufFile, Known, parse_known};
@@ -52,6 +53,15 @@ impl Memory {
 pub(super) fn alone(path: &Path, source: Source) -> Result<Loaded, LoadError> {
     let gguf = parse_part(path, &source, &Memory(Vec::new()), &mut Limits::default())?;
     single(path, source, gguf)
+}
+
+/// The files of the set that has the file at `path` as this part, if all are there.
+pub(super) fn members(path: &Path, part: &Part<'_>) -> Option<Vec<Member>> {
+    if part.count > u16::MAX.into() {
+        return None;
+    }
+    let paths = (1..=part.count).map(|n| path.with_file_name(OsStr::from_bytes(&part.sibling(n))));
+    paths.map(|path| path.is_file().then(|| one(path))).collect()
 }
 
 fn single(path: &Path, source: Source, gguf: GgufFile) -> Result<Loaded, LoadError> {

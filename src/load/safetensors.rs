@@ -4,7 +4,7 @@ use super::assemble::{Parsed, Set};
 use super::error::{List, shown_name};
 use super::file::{self, name_of};
 use super::names::{Part, is_index};
-use super::{LoadError, Loaded};
+use super::{LoadError, Loaded, Member};
 use crate::bytes::read_vec;
 use crate::format::safetensors::index::{self, Index, IndexError, MAX_INDEX};
 use crate::format::safetensors::{SafetensorsFile, parse};
@@ -55,6 +55,31 @@ pub(super) fn alone(path: &Path, source: Source) -> Result<Loaded, LoadError> {
     }
     let files = vec![parsed(path, name_of(path), source, file)];
     set(path.into(), Vec::new(), files).into_model()
+}
+
+/// The files of the set whose index `path` is, or which has it as a shard. `None`: it is neither;
+/// nothing within: some of them cannot be found.
+pub(super) fn members(path: &Path) -> Option<Option<Vec<Member>>> {
+    let (entry, index) = match is_index(name_of(path)) {
+        true => {
+            let opened = file::open(path, IoMode::Pread).ok();
+            let index = opened.and_then(|opened| read_index(path, &opened.source).ok());
+            (path.to_owned(), index)
+        }
+        false => {
+            let (mut naming, _) = indexes_of(path, &indexes_beside(path).ok()?);
+            match naming.len() {
+                0 => return None,
+                1 => naming.pop().map(|(entry, index)| (entry, Some(index)))?,
+                _ => return Some(None),
+            }
+        }
+    };
+    let shards = index.and_then(|index| Shards::locate(&entry, &index).ok());
+    Some(shards.map(|shards| {
+        let member = |name: &PathBuf| (name.as_os_str().as_bytes().into(), shards.path(name));
+        shards.names.iter().map(member).collect()
+    }))
 }
 
 /// Of the indexes `beside` the file at `path` those that name it, and why others are of no use.

@@ -1,6 +1,7 @@
 //! Making a seal: every byte read once by all cores, and once more in order for the
 //! files' own SHA-256.
 
+use super::file_crc::FileCrcs;
 use super::grid::{DEFAULT_CHUNK, Grid, Part, Piece, is_chunk_size};
 use super::hex::crc_hex;
 use super::place::{self, Draft, beside, cache_home, cached_in, exists};
@@ -132,11 +133,13 @@ pub(super) fn create_in(
     let maker = Maker::new(model, sources, &grid, hash, anchors);
     maker.run(&mut writer, &path, progress)?;
     let compared = maker.compared.into_inner();
+    let crcs: Option<Vec<_>> = maker.crcs.map(|crcs| crcs.into_sums().collect());
     let files = maker.whole.into_results().collect::<Result<Vec<_>, _>>()?;
     for source in sources {
         source.check_unchanged()?;
     }
-    if let Some(wrong) = trust::contradicted(&options.anchors, model, &Files(&files), AS_READ) {
+    let known = Files { sha256: &files, crc32: crcs.as_deref().unwrap_or_default() };
+    if let Some(wrong) = trust::contradicted(&options.anchors, model, &known, AS_READ) {
         return Err(SealError::Contradicted(Box::new(wrong)));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
@@ -157,11 +160,25 @@ pub(super) fn create_in(
 pub(super) const AS_READ: &str = "of the bytes that are there";
 
 /// The digests of whole files, for a comparison with anchors.
-pub(super) struct Files<'a>(pub(super) &'a [Option<[u8; 32]>]);
+pub(super) struct Files<'a> {
+    pub(super) sha256: &'a [Option<[u8; 32]>],
+    /// Empty where no anchor has any.
+    pub(super) crc32: &'a [u32],
+}
+
+/// Where the CRC32 of whole files come together, if an anchor says what they are.
+pub(super) fn crcs_for(anchors: &[Anchor], model: &Model) -> Option<FileCrcs> {
+    let has = |anchor: &Anchor| anchor.claim.crc32.is_some();
+    anchors.iter().any(has).then(|| FileCrcs::new(model))
+}
 
 impl Known for Files<'_> {
     fn file_sha256(&self, shard: usize) -> Option<[u8; 32]> {
-        self.0.get(shard).copied().flatten()
+        self.sha256.get(shard).copied().flatten()
+    }
+
+    fn file_crc32(&self, shard: usize) -> Option<u32> {
+        self.crc32.get(shard).copied()
     }
 
     fn tensor_sha256(&self, _: usize) -> Option<[u8; 32]> {
@@ -285,6 +302,7 @@ struct Maker<'a> {
     /// Bytes summed in pieces.
     summed: AtomicU64,
     whole: Whole<'a>,
+    crcs: Option<FileCrcs>,
     /// Every so manieth chunk, from which on.
     sample: (u64, u64),
     compared: AtomicU64,
@@ -307,6 +325,7 @@ impl<'a> Maker<'a> {
             anchors,
             summed: AtomicU64::new(0),
             whole: Whole::new(sources.iter().map(|source| with_sha.then_some(source))),
+            crcs: crcs_for(anchors, model),
             sample: (each, RandomState::new().hash_one(0) % each),
             compared: AtomicU64::new(0),
         }
@@ -388,6 +407,9 @@ impl<'a> Maker<'a> {
         })?;
         let sums = sums.unwrap_or_else(|| Sums::of_nothing(with_sha));
         self.compare(source, piece, &sums)?;
+        if let Some(crcs) = &self.crcs {
+            crcs.add(piece, sums.crc32);
+        }
         Ok(sums)
     }
 

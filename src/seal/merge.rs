@@ -4,7 +4,7 @@
 //! file's header when it was loaded. The text is that of sealing all files in one run, but for
 //! `created`, which is that of the newest part: merging the same parts gives the same bytes.
 
-use super::create::{Files, Outcome, Places, SealOptions, SealReport, keep};
+use super::create::{Files, Outcome, Places, SealOptions, SealReport, crcs_for, keep};
 use super::grid::{Grid, Part, Piece};
 use super::place::cache_home;
 use super::sums::Sums;
@@ -45,11 +45,14 @@ pub fn merge(
     let (hashed, anchors) = (first.hashed, &options.anchors);
     let mut writer = Writer::begin(draft.file(), model, &times, &grid, hashed, anchors)
         .map_err(|e| fail("write", e))?;
+    let crcs = crcs_for(anchors, model);
+    let add = |piece: &Piece, crc32| crcs.iter().for_each(|crcs| crcs.add(piece, crc32));
     let is_tensor = |piece: &&(Piece, Piece)| matches!(piece.0.part, Part::Tensor(_));
     for (whole, piece) in pieces.iter().filter(|piece| !is_tensor(piece)) {
         let part = &parts[whole.shard as usize];
         let mut sums = sums(part, piece)?;
         sums.sha256 = part.header_sha256(piece);
+        add(whole, sums.crc32);
         writer.region(whole, &sums).map_err(|e| fail("write", e))?;
     }
     writer.regions_done().map_err(|e| fail("write", e))?;
@@ -64,6 +67,7 @@ pub fn merge(
                 let mut sums = sums(part, piece)?;
                 let promise = index(piece).and_then(|index| part.tensor(index as usize));
                 sums.sha256 = promise.and_then(|promise| promise.sha256);
+                add(whole, sums.crc32);
                 sums
             }
             None => Sums::of_nothing(hashed),
@@ -75,7 +79,9 @@ pub fn merge(
         }
     }
     let files: Vec<_> = parts.iter().map(|part| part.source_sha256(0)).collect();
-    if let Some(wrong) = trust::contradicted(anchors, model, &Files(&files), AS_SEALED) {
+    let crcs: Option<Vec<_>> = crcs.map(|crcs| crcs.into_sums().collect());
+    let known = Files { sha256: &files, crc32: crcs.as_deref().unwrap_or_default() };
+    if let Some(wrong) = trust::contradicted(anchors, model, &known, AS_SEALED) {
         return Err(SealError::Contradicted(Box::new(wrong)));
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;

@@ -13,6 +13,7 @@ use crate::model::{Format, Model};
 use crate::source::{IoMode, Source, SourceError, timestamp};
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// Longest seal that is read or written, bytes: that of a model of 10 TB at the default
@@ -164,6 +165,7 @@ fn load(
         promises: reader.promises,
         hashed: reader.hashed == Some(true),
         headers: reader.headers,
+        file_crcs: reader.files.iter().map(|_| OnceLock::new()).collect(),
         files: reader.files,
         mtimes: reader.mtimes,
         arrays: reader.arrays,

@@ -338,6 +338,7 @@ pub(super) fn arrays_of(model: &Model, shard: u32) -> Vec<(u64, u64)> {
 fn recorded(anchor: &Anchor, with_sha: bool) -> serde_json::Value {
     let claim = &anchor.claim;
     let compared = with_sha && claim.sha256.is_some()
+        || claim.crc32.is_some()
         || claim.tensors.iter().any(|(_, sum)| with_sha || matches!(sum, Sum::Crc32(_)));
     json!({
         "kind": anchor.kind.name(),

@@ -53,6 +53,15 @@ impl Identity {
         Ok(Identity::of(&file.metadata()?))
     }
 
+    /// What tells without any doubt that the content is another one `now`, in words.
+    pub(super) fn rewritten(&self, now: &Identity) -> Option<String> {
+        if now.size != self.size {
+            return Some(format!("size was {} bytes, is {}", self.size, now.size));
+        }
+        let (was, is) = (timestamp(self.mtime), timestamp(now.mtime));
+        (now.mtime != self.mtime).then(|| format!("modification time was {was}, is {is}"))
+    }
+
     /// The change time as one number, for an atomic. Wraps after 292 years, which
     /// equality does not mind.
     pub(super) fn ctime_nanos(&self) -> i64 {
@@ -103,15 +112,8 @@ impl Baseline {
     /// Judges `now` and `names` against the baseline: the ESTALE row of contract section 5.
     pub(super) fn judge(&self, now: &Identity, names: &Names) -> Verdict {
         let old = &self.identity;
-        if now.size != old.size {
-            return Verdict::Changed(format!("size was {} bytes, is {}", old.size, now.size));
-        }
-        if now.mtime != old.mtime {
-            return Verdict::Changed(format!(
-                "modification time was {}, is {}",
-                timestamp(old.mtime),
-                timestamp(now.mtime)
-            ));
+        if let Some(what) = old.rewritten(now) {
+            return Verdict::Changed(what);
         }
         if now.ctime == old.ctime {
             return Verdict::Same;

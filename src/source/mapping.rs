@@ -35,6 +35,12 @@ impl Mapping {
         self.slot.lost()
     }
 
+    /// As if a page could not be had, whenever that is called.
+    #[cfg(test)]
+    pub(super) fn loser(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        self.slot.loser()
+    }
+
     /// Copies from `offset` on into `out`. False when a page could not be had, now or
     /// before: then `out` holds nothing of worth, and never will.
     pub(super) fn copy(&self, offset: usize, out: &mut [u8]) -> bool {
@@ -189,19 +195,41 @@ const REMOTE: &[u32] = &[
     0xAAD7_AAEA, // PanFS
 ];
 
-/// Whether `file` lies on a network or FUSE file system.
-pub(super) fn is_remote(file: &File) -> bool {
+/// Those that lie on others and ask them, which may be any of the above.
+const STACKED: &[u32] = &[
+    0x794C_7630, // overlayfs
+    0x0000_F15F, // eCryptfs
+    0x6175_6673, // aufs
+];
+
+/// Where a file's bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// This machine.
+    Local,
+    /// A file system that lies on another one.
+    Stacked,
+    /// Another machine or process.
+    Remote,
+}
+
+/// Where `file` lies.
+pub(super) fn place(file: &File) -> Place {
     // SAFETY: statfs is a C struct for which all zeros is valid; fstatfs gets a live
     // descriptor and a pointer to it.
     let kind = unsafe {
         let mut about: libc::statfs = std::mem::zeroed();
         if libc::fstatfs(file.as_raw_fd(), &mut about) != 0 {
-            return true; // unknown: the careful way
+            return Place::Remote; // unknown: the careful way
         }
         about.f_type
     };
     // The field's width and sign differ between architectures; the numbers have 32 bits.
-    REMOTE.contains(&(kind as u32))
+    match kind as u32 {
+        kind if REMOTE.contains(&kind) => Place::Remote,
+        kind if STACKED.contains(&kind) => Place::Stacked,
+        _ => Place::Local,
+    }
 }
 
 /// What a request of the kernel has to be to be called large, in KiB.

@@ -59,7 +59,8 @@ impl Slot {
             e.used.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         let Some(index) = free else {
-            return Err(io::Error::other("too many guarded mappings"));
+            let text = format!("{ROOM} files are mapped already, which is the most");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         };
         let entry = &TABLE[index];
         entry.lost.store(false, Ordering::SeqCst);
@@ -72,6 +73,15 @@ impl Slot {
     /// Whether a page of the range could not be had since it was guarded.
     pub(super) fn lost(&self) -> bool {
         TABLE[self.0].lost.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+impl Slot {
+    /// What marks the mapping as lost, for whoever holds it no more.
+    pub(super) fn loser(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        let index = self.0;
+        move || TABLE[index].lost.store(true, Ordering::SeqCst)
     }
 }
 

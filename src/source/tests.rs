@@ -9,6 +9,13 @@ use tempfile::TempDir;
 
 const BOTH: [IoMode; 2] = [IoMode::Mmap, IoMode::Pread];
 
+impl Source {
+    /// Loses the mapping, as if a page of it could not be had, at a moment of the caller's choice.
+    pub(crate) fn loser(&self) -> impl Fn() + Send + Sync + 'static + use<> {
+        self.mapping.as_ref().unwrap().loser()
+    }
+}
+
 fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }

@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Entries that come into being together.
 const SEGMENT: usize = 1024;
 
-/// A long array of atomics, all zero, made in segments as they are first written.
+/// A long array of atomics, all zero, made in segments as they are first written. The last one is
+/// as long as the rest of the array: a mount may hold thousands of models of a few chunks each.
 #[derive(Debug)]
 pub(super) struct Sparse<T> {
     segments: Box<[OnceLock<Box<[T]>>]>,
+    len: u64,
 }
 
 impl<T: Default> Sparse<T> {
     pub(super) fn new(len: u64) -> Sparse<T> {
         let segments = len.div_ceil(SEGMENT as u64);
-        Sparse { segments: (0..segments).map(|_| OnceLock::new()).collect() }
+        Sparse { segments: (0..segments).map(|_| OnceLock::new()).collect(), len }
     }
 
     /// The entry, if its segment was ever written to. An entry that is not there is zero.
@@ -26,8 +28,10 @@ impl<T: Default> Sparse<T> {
 
     /// The entry, to be written to; `None` past the end.
     pub(super) fn entry(&self, index: u64) -> Option<&T> {
-        let segment = self.segments.get((index / SEGMENT as u64) as usize)?;
-        let segment = segment.get_or_init(|| (0..SEGMENT).map(|_| T::default()).collect());
+        let number = index / SEGMENT as u64;
+        let segment = self.segments.get(number as usize)?;
+        let len = (self.len - number * SEGMENT as u64).min(SEGMENT as u64);
+        let segment = segment.get_or_init(|| (0..len).map(|_| T::default()).collect());
         segment.get((index % SEGMENT as u64) as usize)
     }
 }
@@ -116,6 +120,16 @@ mod tests {
         assert_eq!(table.segments.iter().filter(|s| s.get().is_some()).count(), 1);
         assert!(table.entry(6_000_000).is_none());
         assert!(Sparse::<AtomicU32>::new(0).entry(0).is_none());
+    }
+
+    #[test]
+    fn a_short_table_costs_what_it_holds() {
+        for (len, last) in [(1, 1), (5, 5), (1024, 1024), (1025, 1), (3000, 952)] {
+            let table = Sparse::<AtomicU32>::new(len);
+            assert!(table.entry(len - 1).is_some() && table.entry(len).is_none());
+            let segment = table.segments.last().and_then(OnceLock::get).unwrap();
+            assert_eq!(segment.len(), last, "{len}");
+        }
     }
 
     #[test]

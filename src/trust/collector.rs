@@ -1,6 +1,6 @@
 //! What a list says about the files and tensors of one model, put together.
 
-use super::find::{file_of_list, is_named_as_sums};
+use super::find::{file_of_list, is_named_as_blake3, is_named_as_sums};
 use super::line::{self, Line};
 use super::list::{List, ListError, MAX_LEN, Manner};
 use super::notes::Notes;
@@ -10,7 +10,6 @@ use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
 use crate::source::Source;
 use std::borrow::Cow;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -19,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Longest suffix of a file in a mount (`.json`), which decides how its name is cut.
 const LONGEST_SUFFIX: usize = 5;
+/// What is told by the name of the list alone.
+const BLAKE3: &str = "BLAKE3";
 /// Colons in the path of a line of gguf-hash, behind each of which the tensor may begin.
 const MAX_COLONS: usize = 16;
 
@@ -84,7 +85,8 @@ pub(super) struct Collector<'a> {
     /// By name.
     shards: HashMap<&'a [u8], usize>,
     claims: Vec<Claim>,
-    sums: HashMap<u32, Sum>,
+    /// By tensor and kind.
+    sums: HashMap<(u32, u8), Sum>,
     names: Option<StemIndex>,
     stems: Option<StemIndex>,
     strangers: (u64, Option<String>),
@@ -143,6 +145,7 @@ impl<'a> Collector<'a> {
     pub(super) fn lines(&mut self, text: impl Read) -> io::Result<Option<Kind>> {
         let mut counted = [(Kind::Sha256Sums, 0u64), (Kind::GgufHash, 0), (Kind::Sfv, 0)];
         let mut armour = Armour::default();
+        let blake3 = is_named_as_blake3(self.path);
         small::lines(text, MAX_LEN, |number, text| {
             self.line = number;
             let Some(text) = text else { return self.notes.unread(number, b"a line without end") };
@@ -150,6 +153,19 @@ impl<'a> Collector<'a> {
                 return;
             }
             match line::parse(text) {
+                Line::Sha256 { name, .. } if blake3 && !line::says_its_kind(text) => {
+                    counted[0].1 += 1;
+                    self.unsupported(&name, BLAKE3);
+                }
+                Line::Bare(_) if blake3 && !line::says_its_kind(text) => {
+                    counted[0].1 += 1;
+                    match self.bare_of() {
+                        Some(shard) => {
+                            self.notes.unsupported(BLAKE3, &self.model.shards[shard].file)
+                        }
+                        None => self.stranger(b"a digest without a name"),
+                    }
+                }
                 Line::Sha256 { name, sha256 } => {
                     counted[0].1 += 1;
                     self.named(&name, Sum::Sha256(sha256));
@@ -310,17 +326,22 @@ impl<'a> Collector<'a> {
 
     /// A digest without a name, in a list that is named after its file.
     fn bare(&mut self, sha256: [u8; 32]) {
-        let list = name_of(self.path);
-        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
-        let named = file_of_list(self.path).or_else(stem);
-        match (named.and_then(|name| self.shard(name)), self.model.shards.len(), self.manner) {
-            (Some(shard), ..) => self.file(shard, Sum::Sha256(sha256)),
-            (None, 1, Manner::Given) => self.file(0, Sum::Sha256(sha256)),
-            _ => {
+        match self.bare_of() {
+            Some(shard) => self.file(shard, Sum::Sha256(sha256)),
+            None => {
                 self.notes.nameless(self.line);
                 self.stranger(b"a digest without a name");
             }
         }
+    }
+
+    /// The file that a digest without a name is of.
+    fn bare_of(&self) -> Option<usize> {
+        let list = name_of(self.path);
+        let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
+        let named = file_of_list(self.path).or_else(stem);
+        let only = self.model.shards.len() == 1 && self.is_given();
+        named.and_then(|name| self.shard(name)).or(only.then_some(0))
     }
 
     /// A digest that is not computed here: worth a word where it is of a file of the model.
@@ -350,11 +371,7 @@ impl<'a> Collector<'a> {
                 continue;
             };
             let Some(name) = subject.get(end + 1..) else {
-                // Other sums of all tensors say no more than those of each.
-                if let Sum::Sha256(sha256) = sum {
-                    self.payload(shard, sha256);
-                }
-                return;
+                return self.payload(shard, sum);
             };
             let found = self.tensor_of_name(name).filter(|&index| self.shard_of(index) == shard);
             return match found {
@@ -432,10 +449,21 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn payload(&mut self, shard: usize, sha256: [u8; 32]) {
-        let held = *self.claims[shard].payload.get_or_insert(sha256);
-        if held != sha256 {
-            let rival = Claim { payload: Some(sha256), ..Claim::default() };
+    /// The checksum of all tensors of a file together.
+    fn payload(&mut self, shard: usize, sum: Sum) {
+        let claim = &mut self.claims[shard];
+        let differs = match sum {
+            Sum::Sha256(sha256) => *claim.payload.get_or_insert(sha256) != sha256,
+            Sum::Xxh64(xxh64) => *claim.payload_xxh64.get_or_insert(xxh64) != xxh64,
+            Sum::Crc32(_) => false,
+        };
+        if differs {
+            let rival = match sum {
+                Sum::Sha256(sha256) => Claim { payload: Some(sha256), ..Claim::default() },
+                Sum::Xxh64(xxh64) => Claim { payload_xxh64: Some(xxh64), ..Claim::default() },
+                // Nobody writes one.
+                Sum::Crc32(_) => Claim::default(),
+            };
             self.disagree(shard, None, rival);
         }
     }
@@ -474,22 +502,9 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Of a tensor: the one that says most is kept.
+    /// Of a tensor: one of each kind is kept.
     pub(super) fn tensor(&mut self, index: u32, sum: Sum) {
-        let differs = match self.sums.entry(index) {
-            Entry::Vacant(free) => {
-                free.insert(sum);
-                false
-            }
-            Entry::Occupied(mut held) => {
-                let (new, old) = (sum.rank(), held.get().rank());
-                if new < old {
-                    held.insert(sum);
-                }
-                new == old && *held.get() != sum
-            }
-        };
-        if differs {
+        if *self.sums.entry((index, sum.rank())).or_insert(sum) != sum {
             let rival = Claim { tensors: vec![(index, sum)], ..Claim::default() };
             self.disagree(self.shard_of(index), Some(index), rival);
         }
@@ -545,8 +560,8 @@ impl<'a> Collector<'a> {
             return Err(ListError::Twice { file: self.path.display().to_string(), subject });
         }
         let mut sums: Vec<_> = self.sums.into_iter().collect();
-        sums.sort_unstable_by_key(|(index, _)| *index);
-        for (index, sum) in sums {
+        sums.sort_unstable_by_key(|(key, _)| *key);
+        for ((index, _), sum) in sums {
             let shard = self.model.tensors[index as usize].extent.shard as usize;
             self.claims[shard].tensors.push((index, sum));
         }

@@ -1,11 +1,13 @@
 //! The bytes themselves against what was written down about them.
 
+use super::clash::{self, Clash};
+use super::disagree::known_sum;
 use super::xxh64::Xxh64;
-use super::{Claim, Sum};
-use crate::bytes::hex::{crc_hex, hex};
+use super::{Claim, Known, Of, Sum};
 use crate::model::{Extent, Model};
 use crate::source::{Source, SourceError};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,34 +18,19 @@ const STEP: u64 = 1 << 20;
 /// What stands in the place of a digest begins with, where there are no bytes.
 pub const UNREADABLE: &str = "unreadable: ";
 
-/// Of what something is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// A whole file.
-    File,
-    /// The tensors' bytes of a file, one after the other.
-    Payload,
-    /// A range of a file.
-    Part,
-    /// A tensor.
-    Tensor,
-}
-
 /// Bytes that are not what was written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// What is not.
     pub of: Of,
-    /// Index of the tensor; `None` where it is a file or a part of one.
-    pub tensor: Option<u32>,
+    /// What was written down.
+    pub sum: Sum,
     /// Number of the file.
     pub shard: u32,
     /// First byte in the file.
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// What was written down, in hexadecimal.
-    pub expected: String,
     /// What the bytes have, or [`UNREADABLE`] and why.
     pub found: String,
     /// Where in the file the damage may be, narrowed down as far as can be told: first byte
@@ -51,11 +38,36 @@ pub struct Mismatch {
     pub suspect: Vec<(u64, u64)>,
 }
 
+impl Mismatch {
+    /// Index of the tensor; `None` where it is a file or a part of one.
+    pub fn tensor(&self) -> Option<u32> {
+        match self.of {
+            Of::Tensor(index) => Some(index),
+            Of::File | Of::Payload | Of::Part(..) => None,
+        }
+    }
+
+    /// Whether there are bytes that it is about.
+    pub fn is_readable(&self) -> bool {
+        !self.found.starts_with(UNREADABLE)
+    }
+
+    /// Whether the bytes are what is known of them; `None` where that is nothing.
+    pub fn is_known(&self, known: &dyn Known) -> Option<bool> {
+        let known = known_sum(known, self.shard as usize, self.of, &self.sum)?;
+        Some(known.digits() == self.found)
+    }
+}
+
 /// The outcome of [`compare`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompareReport {
-    /// In order of the files, each file before its parts and tensors.
+    /// In order of the files, each file before its parts and tensors; of sums of the same bytes
+    /// the one that says most.
     pub bad: Vec<Mismatch>,
+    /// Where what is written down contradicts itself: the first of `bad` whose bytes are what
+    /// others say of them.
+    pub clash: Option<Clash>,
     /// Files that were compared as a whole, or in parts that together are all of it.
     pub files: u64,
     /// Tensors that were compared.
@@ -66,33 +78,9 @@ pub struct CompareReport {
     pub uncovered: Vec<u32>,
 }
 
-/// One thing to compute.
-enum Job<'a> {
-    File(&'a [u8; 32]),
-    FileCrc(u32),
-    Payload(&'a [u8; 32]),
-    Range(u64, u64, &'a [u8; 32]),
-    Tensor(u32, &'a Sum),
-}
-
-impl Job<'_> {
-    fn bytes(&self, model: &Model, shard: u32) -> u64 {
-        match self {
-            Job::File(_) | Job::FileCrc(_) => model.shards[shard as usize].len,
-            Job::Payload(_) => tensors_of(model, shard).map(|(_, extent)| extent.len).sum(),
-            // One that ends behind the file is not read.
-            Job::Range(_, to, _) if *to > model.shards[shard as usize].len => 0,
-            Job::Range(from, to, _) => to - from,
-            Job::Tensor(index, _) => model.tensors[*index as usize].extent.len,
-        }
-    }
-}
-
 /// Bytes that [`compare`] reads for claims, of which there is one per file of `model`.
 pub fn work(claims: &[Claim], model: &Model) -> u64 {
-    let of_file =
-        |(shard, claim)| sum(jobs(shard, claim, model).iter().map(|job| job.bytes(model, shard)));
-    sum((0..).zip(claims).map(of_file))
+    sum(jobs(claims).map(|(shard, of)| bytes_of(of, shard, model)))
 }
 
 /// Bytes of many jobs: what strangers ask for may pass all numbers.
@@ -100,23 +88,42 @@ fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
-/// What there is to compute for a claim.
-fn jobs<'a>(shard: u32, claim: &'a Claim, model: &Model) -> Vec<Job<'a>> {
-    let mut jobs: Vec<Job<'a>> = claim.sha256.iter().map(Job::File).collect();
-    // Whoever has the right SHA-256 has the right CRC32.
-    let crc32 = claim.crc32.filter(|_| claim.sha256.is_none());
-    jobs.extend(crc32.map(Job::FileCrc));
-    // All tensors together are what they are one by one.
-    let payload = claim.payload.iter().filter(|_| !is_by_tensors(shard, claim, model));
-    jobs.extend(payload.map(Job::Payload));
-    jobs.extend(claim.ranges.iter().map(|r| Job::Range(r.from, r.to, &r.sha256)));
-    jobs.extend(claim.tensors.iter().map(|(index, sum)| Job::Tensor(*index, sum)));
-    jobs
+/// What there is to read: each once, whatever is said about it.
+fn jobs(claims: &[Claim]) -> impl Iterator<Item = (u32, Of)> + '_ {
+    (0u32..).zip(claims).flat_map(|(shard, claim)| {
+        let mut last = None;
+        let mut is_new = move |of| last.replace(of) != Some(of);
+        claim.entries().filter_map(move |(of, _)| is_new(of).then_some((shard, of)))
+    })
+}
+
+/// Bytes of a job.
+fn bytes_of(of: Of, shard: u32, model: &Model) -> u64 {
+    match of {
+        // A part that ends behind the file is not read.
+        Of::Part(_, to) if to > model.shards[shard as usize].len => 0,
+        _ => sum(spans(of, shard, model).map(|(_, len)| len)),
+    }
+}
+
+/// Where in the file it is: first byte and number of bytes of each run.
+pub(super) fn spans(of: Of, shard: u32, model: &Model) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let one = match of {
+        Of::File => Some((0, model.shards[shard as usize].len)),
+        Of::Part(from, to) => Some((from, to - from)),
+        Of::Tensor(index) => {
+            let extent = model.tensors[index as usize].extent;
+            Some((extent.offset, extent.len))
+        }
+        Of::Payload => None,
+    };
+    let all = (of == Of::Payload).then(|| tensors_of(model, shard)).into_iter().flatten();
+    one.into_iter().chain(all.map(|(_, extent)| (extent.offset, extent.len)))
 }
 
 /// Whether something is said about every tensor of the file.
 pub(super) fn is_by_tensors(shard: u32, claim: &Claim, model: &Model) -> bool {
-    !claim.tensors.is_empty() && claim.tensors.len() == tensors_of(model, shard).count()
+    !claim.tensors.is_empty() && claim.tensor_count() == tensors_of(model, shard).count()
 }
 
 /// The tensors of a file, in tensor order.
@@ -136,42 +143,49 @@ pub fn compare(
     progress: &dyn Fn(u64),
 ) -> Result<CompareReport, SourceError> {
     let mut report = CompareReport::default();
-    let mut todo: Vec<(u32, Job<'_>)> = Vec::new();
+    let todo: Vec<(u32, Of)> = jobs(claims).collect();
     for (shard, claim) in (0u32..).zip(claims) {
         let in_parts = is_covered(claim, model.shards[shard as usize].len);
         if claim.sha256.is_some() || claim.crc32.is_some() || in_parts {
             report.files += 1;
-        } else if !claim.ranges.is_empty()
-            || claim.payload.is_none() && !is_by_tensors(shard, claim, model)
-        {
+        } else if !claim.has_payload() && !is_by_tensors(shard, claim, model) {
             // What is said about some of its tensors says nothing about the others.
             report.uncovered.push(shard);
         }
-        report.tensors += match claim.payload {
-            Some(_) => tensors_of(model, shard).count() as u64,
-            None => claim.tensors.len() as u64,
+        report.tensors += match claim.has_payload() {
+            true => tensors_of(model, shard).count() as u64,
+            false => claim.tensor_count() as u64,
         };
-        todo.extend(jobs(shard, claim, model).into_iter().map(|job| (shard, job)));
     }
     for source in sources {
         source.check_unchanged()?;
     }
-    report.bytes = sum(todo.iter().map(|(shard, job)| job.bytes(model, *shard)));
-    let mut bad = run(&todo, model, sources, progress)?;
+    report.bytes = sum(todo.iter().map(|(shard, of)| bytes_of(*of, *shard, model)));
+    let mut found = run(&todo, claims, model, sources, progress)?;
     for source in sources {
         source.check_unchanged()?;
     }
-    bad.sort_by_key(|(number, _)| *number);
-    report.bad = bad.into_iter().map(|(_, mismatch)| mismatch).collect();
-    for mismatch in &mut report.bad {
-        let claim = &claims[mismatch.shard as usize];
-        let whole =
-            mismatch.tensor.is_none() && mismatch.len == model.shards[mismatch.shard as usize].len;
-        if whole && is_by_tensors(mismatch.shard, claim, model) {
+    found.sort_by_key(|finding| finding.number);
+    report.clash = clash::first(&found, &todo, claims, model);
+    report.bad = found.into_iter().map(|finding| finding.mismatch).collect();
+    narrow(&mut report.bad, claims, model);
+    Ok(report)
+}
+
+/// Where tensors tell more about damage than what they are part of.
+fn narrow(bad: &mut Vec<Mismatch>, claims: &[Claim], model: &Model) {
+    let of_tensors: HashSet<u32> =
+        bad.iter().filter(|bad| bad.tensor().is_some()).map(|bad| bad.shard).collect();
+    let by_tensors: Vec<bool> =
+        (0..).zip(claims).map(|(shard, claim)| is_by_tensors(shard, claim, model)).collect();
+    let is_told =
+        |bad: &Mismatch| by_tensors[bad.shard as usize] && of_tensors.contains(&bad.shard);
+    bad.retain(|bad| bad.of != Of::Payload || !is_told(bad));
+    for mismatch in bad.iter_mut().filter(|bad| bad.of == Of::File) {
+        if by_tensors[mismatch.shard as usize] {
             mismatch.suspect = between(model, mismatch.shard);
         }
     }
-    Ok(report)
 }
 
 /// Whether the parts that are spoken of leave nothing out.
@@ -202,14 +216,24 @@ fn between(model: &Model, shard: u32) -> Vec<(u64, u64)> {
     gaps
 }
 
+/// What a job found that is not as it should be.
+pub(super) struct Finding {
+    /// Which job.
+    pub(super) number: usize,
+    pub(super) mismatch: Mismatch,
+    /// Another sum of the same bytes, which is right.
+    pub(super) held: Option<Sum>,
+}
+
 /// Does the jobs on all cores.
 fn run(
-    jobs: &[(u32, Job<'_>)],
+    todo: &[(u32, Of)],
+    claims: &[Claim],
     model: &Model,
     sources: &[Source],
     progress: &dyn Fn(u64),
-) -> Result<Vec<(usize, Mismatch)>, SourceError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+) -> Result<Vec<Finding>, SourceError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(todo.len());
     let (next, done, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let running = AtomicUsize::new(threads);
     let bad = Mutex::new(Vec::new());
@@ -218,14 +242,15 @@ fn run(
         let mut room = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some((shard, job)) = jobs.get(number) else {
+            let Some(&(shard, of)) = todo.get(number) else {
                 break;
             };
-            match one(job, *shard, model, sources, &mut room, &done) {
+            let sums = claims[shard as usize].sums(of);
+            match one(of, &sums, shard, model, sources, &mut room, &done) {
                 Ok(None) => {}
-                Ok(Some(mismatch)) => {
+                Ok(Some((mismatch, held))) => {
                     let mut bad = bad.lock().unwrap_or_else(PoisonError::into_inner);
-                    bad.push((number, mismatch));
+                    bad.push(Finding { number, mismatch, held });
                 }
                 Err(error) => {
                     stop.store(true, Ordering::Relaxed);
@@ -259,6 +284,14 @@ enum Hasher {
 }
 
 impl Hasher {
+    fn like(sum: &Sum) -> Hasher {
+        match sum {
+            Sum::Sha256(_) => Hasher::Sha256(Sha256::new()),
+            Sum::Xxh64(_) => Hasher::Xxh64(Xxh64::new()),
+            Sum::Crc32(_) => Hasher::Crc32(crc32fast::Hasher::new()),
+        }
+    }
+
     fn update(&mut self, bytes: &[u8]) {
         match self {
             Hasher::Sha256(sha) => sha.update(bytes),
@@ -267,69 +300,61 @@ impl Hasher {
         }
     }
 
-    fn digits(self) -> String {
+    fn finish(self) -> Sum {
         match self {
-            Hasher::Sha256(sha) => hex(&sha.finalize()),
-            Hasher::Xxh64(sum) => Sum::Xxh64(sum.finish()).digits(),
-            Hasher::Crc32(crc) => crc_hex(crc.finalize()),
+            Hasher::Sha256(sha) => Sum::Sha256(sha.finalize().into()),
+            Hasher::Xxh64(sum) => Sum::Xxh64(sum.finish()),
+            Hasher::Crc32(crc) => Sum::Crc32(crc.finalize()),
         }
     }
 }
 
-/// One job; a mismatch if there is one. Only a file that changed is an error: what cannot be
-/// read is damage.
+/// One job, for which the bytes are read once; if one of the sums is not theirs the first of
+/// those, and one that is. Only a file that changed is an error: what cannot be read is damage.
 fn one(
-    job: &Job<'_>,
+    of: Of,
+    sums: &[Sum],
     shard: u32,
     model: &Model,
     sources: &[Source],
     room: &mut Vec<u8>,
     done: &AtomicU64,
-) -> Result<Option<Mismatch>, SourceError> {
+) -> Result<Option<(Mismatch, Option<Sum>)>, SourceError> {
     let source = &sources[shard as usize];
     let len = source.len();
-    let (of, tensor, offset, size, expected) = match job {
-        Job::File(sha) => (Of::File, None, 0, len, hex(*sha)),
-        Job::FileCrc(crc) => (Of::File, None, 0, len, crc_hex(*crc)),
-        Job::Payload(sha) => (Of::Payload, None, 0, len, hex(*sha)),
-        Job::Range(from, to, sha) => (Of::Part, None, *from, to - from, hex(*sha)),
-        Job::Tensor(index, sum) => {
-            let extent = model.tensors[*index as usize].extent;
-            (Of::Tensor, Some(*index), extent.offset, extent.len, sum.digits())
-        }
+    let (offset, size) = match of {
+        Of::Payload => (0, len),
+        _ => spans(of, shard, model).next().unwrap_or_default(),
     };
-    let mismatch = |found| Mismatch {
+    let mismatch = |sum: Sum, found| Mismatch {
         of,
-        tensor,
+        sum,
         shard,
         offset,
         len: size,
-        expected: expected.clone(),
         found,
         suspect: vec![(offset, size)],
     };
-    let mut hasher = match job {
-        Job::FileCrc(_) | Job::Tensor(_, Sum::Crc32(_)) => Hasher::Crc32(crc32fast::Hasher::new()),
-        Job::Tensor(_, Sum::Xxh64(_)) => Hasher::Xxh64(Xxh64::new()),
-        _ => Hasher::Sha256(Sha256::new()),
+    let mut hashers: Vec<_> = sums.iter().map(Hasher::like).collect();
+    let mut take = |bytes: &[u8]| hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
+    let read = match of {
+        Of::Part(_, to) if to > len => Err(format!("the file ends at {len}")),
+        _ => match spans(of, shard, model)
+            .try_for_each(|(at, len)| each_step(source, at, len, room, done, &mut take))
+        {
+            Err(error @ SourceError::Changed { .. }) => return Err(error),
+            read => read.map_err(|error| error.to_string()),
+        },
     };
-    let mut take = |bytes: &[u8]| hasher.update(bytes);
-    let read = match job {
-        Job::Payload(_) => tensors_of(model, shard)
-            .try_for_each(|(_, e)| each_step(source, e.offset, e.len, room, done, &mut take)),
-        Job::Range(_, to, _) if *to > len => {
-            let found = format!("{UNREADABLE}the file ends at {len}");
-            return Ok(Some(mismatch(found)));
-        }
-        _ => each_step(source, offset, size, room, done, &mut take),
-    };
-    let found = match read {
-        Ok(()) => hasher.digits(),
-        Err(error @ SourceError::Changed { .. }) => return Err(error),
-        Err(error) => format!("{UNREADABLE}{error}"),
-    };
-    let differs = found != expected;
-    Ok(differs.then(|| mismatch(found)))
+    if let Err(why) = read {
+        let first = sums.first().map(|sum| mismatch(*sum, format!("{UNREADABLE}{why}")));
+        return Ok(first.map(|mismatch| (mismatch, None)));
+    }
+    let found = hashers.into_iter().map(Hasher::finish).zip(sums);
+    let (right, wrong): (Vec<_>, Vec<_>) = found.partition(|(found, sum)| found == *sum);
+    let held = right.first().map(|(sum, _)| *sum);
+    let first = wrong.first().map(|(found, sum)| (mismatch(**sum, found.digits()), held));
+    Ok(first)
 }
 
 /// Gives `take` a range of a file, step by step, from private copies.

@@ -74,18 +74,20 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
     found
 }
 
-/// A file that is no model, or a damaged one, as a model without tensors: what is known about
-/// its bytes can still be compared with them.
-pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
-    let path = std::path::absolute(path).ok()?;
-    path.metadata().ok().filter(|about| about.is_file())?;
-    let source = Source::open(&path, IoMode::Auto).ok()?;
-    let shard = Shard {
-        file: name_of(&path).into(),
+/// Files (name and place) that are no model, or a damaged one, as a model without tensors: what
+/// is known about their bytes can still be compared with them.
+pub fn unopened(files: &[(Box<[u8]>, PathBuf)]) -> Option<(Model, Vec<Source>)> {
+    let open = |(_, path): &(_, PathBuf)| {
+        path.metadata().ok().filter(|about| about.is_file())?;
+        Source::open(path, IoMode::Auto).ok()
+    };
+    let sources: Vec<Source> = files.iter().map(open).collect::<Option<_>>()?;
+    let shards = files.iter().zip(&sources).map(|((name, _), source)| Shard {
+        file: name.clone(),
         len: source.len(),
         data_start: source.len(),
         tensor_infos: 0,
-    };
+    });
     let model = Model {
         format: Format::Gguf,
         format_version: 0,
@@ -93,11 +95,11 @@ pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
         architecture: None,
         name: None,
         metadata: Vec::new(),
-        shards: vec![shard],
+        shards: shards.collect(),
         tensors: Vec::new(),
         warnings: Vec::new(),
     };
-    Some((model, vec![source]))
+    (!sources.is_empty()).then_some((model, sources))
 }
 
 /// Files called `*.sig`, in order of their names.
@@ -116,6 +118,17 @@ pub(super) fn is_named_as_sums(list: &Path) -> bool {
     let name = name_of(list);
     let other: [&[u8]; 2] = [b".sig", b".manifest"];
     !other.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Whether the name of a list says that its digests are of BLAKE3, which has as many digits as
+/// SHA-256: lines of b3sum do not tell.
+pub(super) fn is_named_as_blake3(list: &Path) -> bool {
+    let name = name_of(list).to_ascii_lowercase();
+    let mut words = name.split(|b| !b.is_ascii_alphanumeric());
+    words.any(|word| {
+        let kind = word.strip_suffix(b"s").unwrap_or(word);
+        matches!(kind.strip_suffix(b"sum").unwrap_or(kind), b"b3" | b"blake3")
+    })
 }
 
 /// Whether the name of a list says that it is about one file, and which.

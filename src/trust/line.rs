@@ -40,6 +40,12 @@ pub(super) fn parse(line: &[u8]) -> Line<'_> {
         .unwrap_or(Line::Unknown)
 }
 
+/// Whether a line with a digest says of what kind that is: those that do not begin with it.
+pub(super) fn says_its_kind(line: &[u8]) -> bool {
+    let text = line.trim_ascii_start();
+    !text.strip_prefix(b"\\").unwrap_or(text).first().is_some_and(u8::is_ascii_hexdigit)
+}
+
 /// `sha256:` in front of a digest, as registries write it.
 fn bare_digits(line: &[u8]) -> &[u8] {
     match line.split_at_checked(7) {

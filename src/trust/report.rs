@@ -108,12 +108,26 @@ impl Entry {
         }
     }
 
+    /// All that it says.
+    fn sums(&self) -> Result<[Option<Sum>; 2], String> {
+        let crc32 = match &self.crc32 {
+            None => None,
+            Some(digits) => match from_hex::<4>(digits.as_bytes()) {
+                Some(crc32) => Some(Sum::Crc32(u32::from_be_bytes(crc32))),
+                None => {
+                    return Err(format!("{:?} has a CRC32 that is none: {digits:?}", self.name));
+                }
+            },
+        };
+        Ok([self.sha256()?.map(Sum::Sha256), crc32])
+    }
+
     fn file(&self, claims: &mut Collector<'_>) -> Result<(), String> {
         let name = self.name()?;
-        match (claims.shard(&name), self.sha256()?) {
-            (Some(shard), Some(sha256)) => claims.file(shard, Sum::Sha256(sha256)),
-            (Some(_), None) => {}
-            (None, _) => claims.stranger(&name),
+        let sums = self.sums()?.into_iter().flatten();
+        match claims.shard(&name) {
+            Some(shard) => sums.for_each(|sum| claims.file(shard, sum)),
+            None => claims.stranger(&name),
         }
         Ok(())
     }
@@ -124,14 +138,7 @@ impl Entry {
             claims.no_tensor(&name);
             return Ok(());
         };
-        if let Some(sha256) = self.sha256()? {
-            claims.tensor(index, Sum::Sha256(sha256));
-        } else if let Some(digits) = &self.crc32 {
-            let crc32 = from_hex::<4>(digits.as_bytes()).map(u32::from_be_bytes);
-            let crc32 = crc32
-                .ok_or_else(|| format!("{:?} has a CRC32 that is none: {digits:?}", self.name))?;
-            claims.tensor(index, Sum::Crc32(crc32));
-        }
+        self.sums()?.into_iter().flatten().for_each(|sum| claims.tensor(index, sum));
         Ok(())
     }
 }

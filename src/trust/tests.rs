@@ -21,11 +21,15 @@ fn of_file(sha256: [u8; 32]) -> Claim {
 }
 
 #[derive(Default)]
-struct Some256(HashMap<usize, [u8; 32]>, HashMap<usize, ([u8; 32], u32)>);
+struct Some256(HashMap<usize, [u8; 32]>, HashMap<usize, ([u8; 32], u32)>, HashMap<usize, u32>);
 
 impl Known for Some256 {
     fn file_sha256(&self, shard: usize) -> Option<[u8; 32]> {
         self.0.get(&shard).copied()
+    }
+
+    fn file_crc32(&self, shard: usize) -> Option<u32> {
+        self.2.get(&shard).copied()
     }
 
     fn tensor_sha256(&self, index: usize) -> Option<[u8; 32]> {
@@ -40,7 +44,7 @@ impl Known for Some256 {
 #[test]
 fn an_anchor_agrees_disagrees_or_has_nothing_in_common() {
     let case = Case::new(&[&["a", "b"], &["c"]]);
-    let known = Some256([(0, [1; 32])].into(), [(1, ([2; 32], 7))].into());
+    let known = Some256([(0, [1; 32])].into(), [(1, ([2; 32], 7))].into(), [(0, 5)].into());
     let verdict = |shard, claim| {
         let anchor = anchor(shard, Kind::Sha256Sums, claim);
         let wrong = contradicted(std::slice::from_ref(&anchor), &case.model, &known, "sealed");
@@ -58,6 +62,11 @@ fn an_anchor_agrees_disagrees_or_has_nothing_in_common() {
     assert_eq!(verdict(0, tensors(&[(0, Sum::Crc32(8))])), None);
     let both = Claim { tensors: vec![(1, Sum::Crc32(8))], ..of_file([1; 32]) };
     assert_eq!(verdict(0, both), Some(false));
+    let crc = |crc32| Claim { crc32: Some(crc32), ..of_file([1; 32]) };
+    assert_eq!((verdict(0, crc(5)), verdict(0, crc(6))), (Some(true), Some(false)));
+    let both =
+        Claim { tensors: vec![(1, Sum::Sha256([2; 32])), (1, Sum::Crc32(8))], ..Claim::default() };
+    assert_eq!(verdict(0, both), Some(false), "a right SHA-256 does not hide a wrong CRC32");
     assert_eq!(verdict(0, Claim { payload: Some([3; 32]), ..Claim::default() }), None);
 }
 
@@ -119,7 +128,8 @@ fn what_several_say_is_joined() {
     let joined = joined(&anchors, 2);
     assert!(joined[0].is_empty());
     assert_eq!(joined[1].sha256, Some([1; 32]));
-    assert_eq!(joined[1].tensors, [(0, Sum::Sha256([7; 32])), (2, Sum::Crc32(2))]);
+    let all = [(0, Sum::Sha256([7; 32])), (0, Sum::Crc32(1)), (2, Sum::Crc32(2))];
+    assert_eq!(joined[1].tensors, all);
 }
 
 /// What a list says, in short.
@@ -169,7 +179,8 @@ fn a_manifest_of_gguf_hash_has_its_traps() {
     assert_eq!((list.claims[0].sha256, list.claims[0].payload), (None, Some(digest(&all))));
     let tensors: Vec<_> =
         list.claims[0].tensors.iter().map(|(i, sum)| (*i, sum.digits())).collect();
-    assert_eq!(tensors, [(0, x), (1, y), (2, z)]);
+    assert_eq!(tensors, [(0, x), (0, "f66e9cd66a4396a0".to_owned()), (1, y), (2, z)]);
+    assert_eq!(list.claims[0].payload_xxh64, Some(0xf66e_9cd6_6a43_96a0));
     assert_eq!(list.strangers.0, 0);
     let colons = format!("sha256    {all}  {}\n", ":".repeat(30_000));
     assert!(read(&case, "colons", &colons).unwrap().claims[0].is_empty());
@@ -217,11 +228,11 @@ fn a_report_is_read_back_in_both_forms() {
         "{{\"weightfs_report\": 1, \"files\": [{{\"file\": \"m0\", \"sha256\": \"{file}\"}}], \"anchors\": [], \
          \"tensors\": [{{\"name\": \"a\", \"sha256\": \"{a}\"}}, {{\"name\": \"?\", \"name_hex\": \"62\", \"sha256\": null, \"crc32\": \"0000000b\"}}, {{\"name\": \"zz\"}}]}}"
     );
-    for text in [yaml, json] {
+    let (sha, crc) = ((0, Sum::Sha256(digest(&a))), (1, Sum::Crc32(11)));
+    for (text, tensors) in [(yaml, vec![sha, (0, Sum::Crc32(1)), crc]), (json, vec![sha, crc])] {
         let list = read(&case, "r", &text).unwrap();
         assert_eq!(list.kind, Kind::Provenance);
         assert_eq!(list.claims[0].sha256, Some(digest(&file)));
-        let tensors = [(0, Sum::Sha256(digest(&a))), (1, Sum::Crc32(11))];
         assert_eq!(list.claims[0].tensors, tensors);
         assert_eq!(list.strangers, (1, Some("zz".to_owned())));
     }
@@ -329,7 +340,8 @@ fn files_and_tensors_are_compared_with_their_bytes() {
     case.damage(0, 60);
     case.damage(1, 20);
     let report = compare(&claims, &case.model, &case.sources(), &|_| {}).unwrap();
-    let places: Vec<_> = report.bad.iter().map(|b| (b.shard, b.tensor, b.offset, b.len)).collect();
+    let places: Vec<_> =
+        report.bad.iter().map(|b| (b.shard, b.tensor(), b.offset, b.len)).collect();
     assert_eq!(places, [(0, None, 0, 100), (0, Some(1), 56, 40), (1, Some(2), 16, 40)]);
     // The tensors tell where the file is damaged; what is no tensor may be as well.
     assert_eq!(report.bad[0].suspect, [(0, 16), (96, 4)]);
@@ -346,16 +358,23 @@ fn other_sums_of_files_and_tensors() {
     let tensor = Sum::Xxh64(sum.finish());
     let list = read(&case, "l.sfv", &format!("m0 {crc:08x}\n")).unwrap();
     assert_eq!((list.kind, list.claims[0].crc32), (Kind::Sfv, Some(crc)));
-    let text = format!("xxh64     {}  x/m0:b\nxxh64     0000000000000000  x/m0\n", tensor.digits());
-    let hashes = read(&case, "l", &text).unwrap();
+    let mut sum = xxh64::Xxh64::new();
+    sum.update(&case.bytes[0][16..96]);
+    let (payload, other) = (Sum::Xxh64(sum.finish()), Sum::Xxh64(sum.finish() ^ 1));
+    let of_all = |payload: Sum| {
+        let (one, all) = (tensor.digits(), payload.digits());
+        read(&case, "l", &format!("xxh64     {one}  x/m0:b\nxxh64     {all}  x/m0\n")).unwrap()
+    };
+    let (hashes, wrong) = (of_all(payload), of_all(other));
     assert_eq!(hashes.claims[0].tensors, [(1, tensor)]);
     let bad = |case: &Case, list: &List| {
         let report = compare(&list.claims, &case.model, &case.sources(), &|_| {}).unwrap();
-        report.bad.iter().map(|bad| bad.tensor).collect::<Vec<_>>()
+        report.bad.iter().map(|bad| bad.tensor()).collect::<Vec<_>>()
     };
     assert_eq!((bad(&case, &list), bad(&case, &hashes)), (vec![], vec![]));
+    assert_eq!(bad(&case, &wrong), [None]);
     case.damage(0, 60);
-    assert_eq!((bad(&case, &list), bad(&case, &hashes)), (vec![None], vec![Some(1)]));
+    assert_eq!((bad(&case, &list), bad(&case, &hashes)), (vec![None], vec![None, Some(1)]));
     let encoded = Case::new(&[&["a"]]);
     let mut model = encoded.model.clone();
     model.shards[0].file = b"a%b"[..].into();
@@ -399,11 +418,17 @@ fn a_file_that_is_no_model_still_has_a_name_and_bytes() {
     let case = Case::new(&[&["a"]]);
     let zero = case.sha_of_file(0);
     let path = case.put(&format!("blobs/sha256-{zero}"), &case.bytes[0]);
-    let (model, sources) = unopened(&path).unwrap();
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let (model, sources) = unopened(&[(name.into(), path.clone())]).unwrap();
     let found = find(&model, &sources);
     assert_eq!(found.anchors.len(), 1);
     let claims = joined(&found.anchors, 1);
     assert_eq!(compare(&claims, &model, &sources, &|_| {}).unwrap().bad, []);
-    assert!(unopened(&case.root).is_none());
-    assert!(unopened(&case.root.join("none")).is_none());
+    let other = |path: PathBuf| {
+        unopened(&[(b"m0"[..].into(), case.root.join("m0")), (b"x"[..].into(), path)])
+    };
+    assert_eq!(other(case.root.join("m0")).unwrap().1.len(), 2);
+    assert!(other(case.root.clone()).is_none());
+    assert!(other(case.root.join("none")).is_none());
+    assert!(unopened(&[]).is_none());
 }

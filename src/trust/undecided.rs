@@ -1,12 +1,10 @@
 //! What anchors say and no seal can answer: digests of parts of files, of all tensors together,
 //! and of kinds that seals do not hold. Only the bytes themselves decide those.
 
-use super::compare::{Mismatch, Of, compare, is_by_tensors};
-use super::{
-    Anchor, Claim, Contradiction, Known, PAYLOAD, Range, Said, Sum, WHOLE, file_of, joined,
-    known_sum, part_of, tensor_of,
-};
-use crate::bytes::hex::{crc_hex, hex};
+use super::clash::said_by;
+use super::compare::{Mismatch, compare};
+use super::disagree::known_sum;
+use super::{Anchor, Claim, Contradiction, Known, Of, Said, Sum, joined};
 use crate::model::Model;
 use crate::source::{Source, SourceError};
 
@@ -16,6 +14,10 @@ struct Coming;
 impl Known for Coming {
     fn file_sha256(&self, _: usize) -> Option<[u8; 32]> {
         Some([0; 32])
+    }
+
+    fn file_crc32(&self, _: usize) -> Option<u32> {
+        Some(0)
     }
 
     fn tensor_sha256(&self, _: usize) -> Option<[u8; 32]> {
@@ -30,16 +32,65 @@ impl Known for Coming {
 /// The claims of `anchors` that `known` leaves open, one per file of `model`.
 fn left_open(anchors: &[Anchor], model: &Model, known: &dyn Known) -> Vec<Claim> {
     let mut claims = joined(anchors, model.shards.len());
-    for (shard, claim) in (0u32..).zip(&mut claims) {
-        if known.file_sha256(shard as usize).is_some() {
-            claim.sha256 = None;
-        }
-        if is_by_tensors(shard, claim, model) {
-            claim.payload = None;
-        }
-        claim.tensors.retain(|(index, sum)| known_sum(known, *index, sum).is_none());
+    for (shard, claim) in claims.iter_mut().enumerate() {
+        claim.retain(|of, sum| known_sum(known, shard, of, sum).is_none());
     }
     claims
+}
+
+/// What `anchors` say and `known` cannot answer, in words: one text for each list or name.
+pub fn unanswered<'a>(
+    anchors: impl Iterator<Item = &'a Anchor>,
+    known: Option<&dyn Known>,
+) -> Vec<String> {
+    told_open(anchors, |shard, of, sum| {
+        known.is_none_or(|known| known_sum(known, shard, of, sum).is_none())
+    })
+}
+
+/// As [`unanswered`]: what `claims`, of which there is one per file, say nothing about.
+pub fn unanswered_by(anchors: &[Anchor], claims: &[Claim]) -> Vec<String> {
+    told_open(anchors.iter(), |shard, of, sum| {
+        let said = claims.get(shard).map(|claim| claim.sums(of)).unwrap_or_default();
+        !said.iter().any(|other| other.name() == sum.name())
+    })
+}
+
+fn told_open<'a>(
+    anchors: impl Iterator<Item = &'a Anchor>,
+    is_open: impl Fn(usize, Of, &Sum) -> bool,
+) -> Vec<String> {
+    let mut open: Vec<(String, Vec<String>)> = Vec::new();
+    for anchor in anchors {
+        let mut kinds: Vec<(&str, &str)> = Vec::new();
+        for (of, sum) in anchor.claim.entries().filter(|(of, s)| is_open(anchor.shard, *of, s)) {
+            let what = match of {
+                Of::File => "files",
+                Of::Payload => "all tensors together",
+                Of::Part(..) => "parts of files",
+                Of::Tensor(_) => "tensors",
+            };
+            if !kinds.contains(&(sum.name(), what)) {
+                kinds.push((sum.name(), what));
+            }
+        }
+        if kinds.is_empty() {
+            continue;
+        }
+        let source = anchor.source();
+        let at = open.iter().position(|(other, _)| *other == source).unwrap_or_else(|| {
+            open.push((source, Vec::new()));
+            open.len() - 1
+        });
+        let told = &mut open[at].1;
+        let kinds = kinds.into_iter().map(|(sum, what)| format!("{sum} of {what}"));
+        for kind in kinds {
+            if !told.contains(&kind) {
+                told.push(kind);
+            }
+        }
+    }
+    open.into_iter().map(|(source, kinds)| format!("{} {source}", kinds.join(", "))).collect()
 }
 
 /// Reads what `anchors` say and `known` cannot answer; the first of it that the bytes are not.
@@ -72,54 +123,25 @@ pub fn undecided_by_sealing(
 }
 
 /// What was written down and what is there, with the anchor that says so.
-fn disproved(anchors: &[Anchor], model: &Model, bad: &Mismatch, known_as: &str) -> Contradiction {
-    let shard = bad.shard as usize;
-    let says = |anchor: &&Anchor| anchor.shard == shard && anchor.claim.says(bad);
-    let source = anchors.iter().find(says).map_or_else(String::new, Anchor::source);
-    let of = match (bad.of, bad.tensor) {
-        (Of::Tensor, index) => tensor_of(model, index.unwrap_or(u32::MAX)),
-        (Of::File, _) => WHOLE.to_owned(),
-        (Of::Payload, _) => PAYLOAD.to_owned(),
-        (Of::Part, _) => part_of(bad.offset, bad.offset.saturating_add(bad.len)),
-    };
-    Contradiction {
-        file: file_of(model, shard),
-        of,
-        sum: match bad.expected.len() {
-            8 => "CRC32",
-            16 => "XXH64",
-            _ => "SHA-256",
-        },
-        said: [
-            Said { digits: bad.expected.clone(), source },
-            Said { digits: bad.found.clone(), source: known_as.to_owned() },
-        ],
-    }
-}
-
-impl Claim {
-    /// Whether the mismatch is one with this claim.
-    fn says(&self, bad: &Mismatch) -> bool {
-        let is = |sum: &Sum| sum.digits() == bad.expected;
-        match bad.tensor {
-            Some(tensor) => self.tensors.iter().any(|(index, sum)| *index == tensor && is(sum)),
-            None => {
-                let of = |range: &Range| (range.from, range.to - range.from);
-                let ranges = self.ranges.iter().filter(|r| of(r) == (bad.offset, bad.len));
-                let mut digests =
-                    self.sha256.iter().chain(&self.payload).chain(ranges.map(|r| &r.sha256));
-                digests.any(|sha256| hex(sha256) == bad.expected)
-                    || self.crc32.is_some_and(|crc32| crc_hex(crc32) == bad.expected)
-            }
-        }
-    }
+pub fn disproved(
+    anchors: &[Anchor],
+    model: &Model,
+    bad: &Mismatch,
+    known_as: &str,
+) -> Contradiction {
+    let source = said_by(anchors, bad.shard, bad.of, bad.sum);
+    let said = [
+        Said { digits: bad.sum.digits(), source },
+        Said { digits: bad.found.clone(), source: known_as.to_owned() },
+    ];
+    Contradiction::new(model, bad.shard as usize, (bad.of, bad.sum.name()), said)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::testing::{Case, sha};
-    use super::super::{Kind, xxh64::Xxh64};
+    use super::super::{Kind, Range, xxh64::Xxh64};
     use super::*;
     use crate::bytes::hex::from_hex;
 
@@ -168,7 +190,7 @@ mod tests {
         let claim = Claim {
             sha256: Some([7; 32]),
             tensors: vec![(0, Sum::Sha256([7; 32]))],
-            payload: Some([7; 32]),
+            crc32: Some(7),
             ..Claim::default()
         };
         assert_eq!(of(&case, claim), None);

@@ -544,11 +544,16 @@ def test_sums_of_other_tools(weightfs, tmp_path, sealed, data):
     given = tmp_path / "m.sfv"
     given.write_text(f"; made by hand\nother.gguf 00000000\nm.gguf {zlib.crc32(data):08x}\n")
     weightfs.run("verify", sealed, "--against", given)
-    given.write_text("m.gguf 00000000\n")
-    weightfs.run("verify", sealed, "--against", given, code=3)
-    given.write_text("xxh64     0000000000000000  m.gguf:small\n")
-    found = weightfs.run("verify", sealed, "--against", given, "--json", code=3).json()["models"][0]
-    assert [bad["tensor"] for bad in found["bad"]] == ["small"]
+    wrong = {"m.gguf 00000000\n": None, "xxh64     0000000000000000  m.gguf:small\n": "small"}
+    for text in wrong:  # The seal says that the bytes are right.
+        given.write_text(text)
+        said = weightfs.run("verify", sealed, "--against", given, code=5).err
+        assert "m.sfv" in said and "m.gguf.weightfs.json" in said
+    sealed.with_name("m.gguf.weightfs.json").unlink()
+    for text, tensor in wrong.items():
+        given.write_text(text)
+        found = weightfs.run("verify", sealed, "--against", given, "--json", code=3).json()["models"][0]
+        assert [bad["tensor"] for bad in found["bad"]] == [tensor]
 
 
 def test_parts_are_sealed_and_merged_with_the_same_anchors(weightfs, tmp_path):

@@ -1,5 +1,6 @@
 """Files of a sealed model that are shorter or longer than they were, or gone: damage with a plan to mend it."""
 
+import hashlib
 import os
 import shutil
 
@@ -180,6 +181,50 @@ def test_one_file_of_a_set(weightfs, mount, sharded, number, what):
         if what == "gone":
             assert f"{path.name} is not there" in weightfs.run("verify", model, code=3).err
     mount.refused(home, code=5)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("what", ["short", "short by half", "empty", "long", "header"])
+def test_one_file_of_a_set_that_only_a_list_knows(weightfs, sharded, number, what):
+    """The answer is the same whichever file of the set is named, or its directory."""
+    home, entry, paths = sharded
+    next(home.glob("*.weightfs.json")).unlink()
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths)
+    (home / "SHA256SUMS").write_text(sums)
+    given = home.parent / "given"
+    given.write_text(sums)
+    weightfs.run("verify", home)
+    path = paths[number]
+    good = path.read_bytes()
+    changed = {
+        "short": good[:-5],
+        "short by half": good[: len(good) // 2],
+        "empty": b"",
+        "long": good + b"12345",
+        "header": bytes(40) + good[40:],
+    }[what]
+    path.write_bytes(changed)
+    for model in {home, entry, *paths}:
+        for args in ([], ["--against", given]):
+            found = damaged(weightfs, model, *args)
+            assert [bad["source"]["file"] for bad in found["bad"]] == [path.name], model
+            (plan,) = found["repair"]
+            assert plan["file"] == path.name and plan["ranges"][0][0] == 0
+    # A digest is of one file, and of a damaged one as of others.
+    weightfs.run("verify", path, "--expect-sha256", hashlib.sha256(good).hexdigest(), code=None if what == "long" else 3)
+    # What is wrong with the model is said where the bytes are what they should be.
+    (home / "SHA256SUMS").write_text(sums.replace(hashlib.sha256(good).hexdigest(), hashlib.sha256(changed).hexdigest()))
+    if what != "long":
+        assert "unsealed" not in weightfs.run("verify", home, code=1).err
+
+
+def test_a_file_of_a_set_that_is_not_there_is_named(weightfs, sharded):
+    home, entry, paths = sharded
+    next(home.glob("*.weightfs.json")).unlink()
+    (home / "SHA256SUMS").write_text("".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths))
+    paths[1].unlink()
+    for model in {home, entry, paths[0], paths[2]}:
+        assert paths[1].name in weightfs.run("verify", model, code=1).err
 
 
 def test_a_set_of_which_nothing_is_left(weightfs, sharded):

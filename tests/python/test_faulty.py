@@ -142,8 +142,9 @@ METADATA_CALLS = [
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("cache", ["page", "direct"])
-def test_a_hung_source_holds_up_nobody_else(mount, two_shards, threads, cache):
-    mounted = mount(two_shards.model, f"threads={threads},cache={cache}")
+@pytest.mark.parametrize("io", ["auto", "mmap"])  # auto is pread here; mapped files are read where the request is taken
+def test_a_hung_source_holds_up_nobody_else(mount, two_shards, threads, cache, io):
+    mounted = mount(two_shards.model, f"threads={threads},cache={cache},io={io}")
     two_shards.fault(FIRST, "hang", start=20_000)
     readers = Background(mounted / "tensors/a.bin", range(CHUNK, 4 * MIB - 4096, 4 * MIB // 65))
     wait_until(two_shards.hanging, 5, "a read that hangs")
@@ -240,8 +241,9 @@ def test_a_seal_that_is_lost_is_an_error_of_the_reads_that_need_it_and_is_named(
 
 
 @pytest.mark.parametrize("how", ["weightfs umount", "fusermount3", "SIGTERM"])
-def test_unmounting_while_reads_hang(mount, two_shards, how):
-    mounted = mount(two_shards.model)
+@pytest.mark.parametrize("io", ["auto", "mmap"])
+def test_unmounting_while_reads_hang(mount, two_shards, how, io):
+    mounted = mount(two_shards.model, f"io={io}")
     two_shards.fault(FIRST, "hang", start=20_000)
     readers = Background(mounted / "tensors/a.bin", range(CHUNK, 4 * MIB, MIB))
     wait_until(two_shards.hanging, 5, "a read that hangs")
@@ -256,6 +258,20 @@ def test_unmounting_while_reads_hang(mount, two_shards, how):
     two_shards.clear()
     readers.results(20)
     wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+
+
+@pytest.mark.parametrize("io", ["auto", "mmap"])
+def test_one_who_reads_on_and_on_is_told_when_the_mount_goes(mount, two_shards, io):
+    """Its next answer is being made in advance when the source hangs, by a thread that is not the one that took the question."""
+    mounted = mount(two_shards.model, f"io={io},cache=direct")
+    two_shards.fault(FIRST, "hang", start=2 * MIB + 20_000)
+    reader = subprocess.Popen(["dd", "bs=64k", "of=/dev/null", f"if={mounted / 'tensors/a.bin'}"], stderr=subprocess.PIPE, text=True)
+    wait_until(two_shards.hanging, 5, "a read that hangs")
+    time.sleep(0.2)
+    os.kill(mounted.pid, signal.SIGTERM)
+    assert "Input/output error" in reader.communicate(timeout=10)[1]
+    wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
+    two_shards.clear()
 
 
 def test_hf_is_looked_up_while_reads_hang(mount, files, faulty):

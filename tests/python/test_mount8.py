@@ -53,6 +53,21 @@ findmnt mnt
     assert (tmp_path / "copy").read_bytes() == DATA
 
 
+def test_all_models_of_a_directory(system, tmp_path):
+    for name in ("a", "b/c"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        gguf_file.plain().write(tmp_path / "models" / name / "m.gguf")
+    table = fstab(tmp_path, (tmp_path / "models", tmp_path / "mnt2", "recursive,noauto,nofail,verify=once"))
+    done = system("""
+mount -t fuse.weightfs models mnt -o recursive,ro || exit 9
+mount -T "$1" mnt2 || exit 8
+cmp mnt/a/tensors/output.weight.bin mnt2/b/c/tensors/output.weight.bin || exit 7
+findmnt -rno SOURCE mnt; ls mnt2
+umount mnt && umount mnt2
+""", table)
+    assert done.stdout.split() == [str(tmp_path / "models"), "a", "b", "models.json"]
+
+
 def test_relative_paths_and_a_link(system, tmp_path):
     (tmp_path / "link.gguf").symlink_to("tiny.gguf")
     (tmp_path / "sub").mkdir()

@@ -3,12 +3,17 @@
 import concurrent.futures
 import contextlib
 import errno
+import fcntl
+import hashlib
 import json
 import os
+import pty
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -132,6 +137,26 @@ def test_a_cache_of_hugging_face(recursive, tmp_path):
     assert mounted.json("gpt2/model.json")["anchors"] != []
 
 
+def test_a_store_of_ollama(recursive, tmp_path):
+    names = {"registry.ollama.ai/library/tiny/latest": 1, "registry.ollama.ai/acme/mine/v1": 2, "hf.co/acme/far/Q4_K_M": 3}
+    files = {}
+    for name, seed in names.items():
+        data = gguf(seed).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        layers = [
+            {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(data)},
+            {"mediaType": "application/vnd.ollama.image.projector", "digest": f"sha256:{'0' * 64}", "size": 1},
+        ]
+        files |= {f"manifests/{name}": json.dumps({"layers": layers}).encode(), f"blobs/sha256-{digest}": data}
+    mounted = recursive(lay(tmp_path / "models", **files))
+    wanted = {"tiny:latest": 1, "acme/mine:v1": 2, "hf.co/acme/far:Q4_K_M": 3}
+    assert found(mounted) == sorted(wanted)
+    for name, seed in wanted.items():
+        assert bytes_of(mounted, name) == pattern(256, seed=seed)
+        assert mounted.json(f"{name}/model.json")["anchors"] != [], "what the blob's name says"
+        assert "projector" in " ".join(mounted.json(f"{name}/model.json")["warnings"])
+
+
 def test_a_store_by_its_name(mount, tmp_path, weightfs):
     gguf(1).write(tmp_path / "q4.gguf")
     gguf(2).write(tmp_path / "q8.gguf")
@@ -174,7 +199,8 @@ def test_a_model_that_would_lie_in_anothers_files_is_left_out(recursive, tmp_pat
     mounted = recursive(root)
     assert found(mounted) == ["m"]
     errors = {row["directory"]: row["error"] for row in models(mounted) if "error" in row}
-    assert "the tensors of the model m" in errors["m/tensors"]
+    assert f"the tensors of the model m ({root / 'm'})" in errors["m/tensors"]
+    assert "1 of 1 model not sealed" in mounted.result.err
     assert sorted(errors) == ["m/tensors", "models.json"]
     assert "m/tensors" in mounted.result.err and len(bytes_of(mounted, "m")) == 256
 
@@ -203,10 +229,38 @@ def test_what_is_hidden_and_links_that_lead_out_are_passed_over(recursive, tmp_p
     (root / "loop").symlink_to(".")
     (root / "a/up").symlink_to("..")
     mounted = recursive(root)
-    assert found(mounted) == ["a", "near"]
+    assert found(mounted) == ["a"], "each directory once"
     assert "links that lead out" in mounted.result.err and "far" in mounted.result.err
-    assert "far" in mounted.json("models.json")["warnings"][0]
-    assert bytes_of(mounted, "near") == bytes_of(mounted, "a")
+    assert ["far" in mounted.json("models.json")["warnings"][0], "near" in mounted.json("models.json")["warnings"][1]] == [True, True]
+
+
+@pytest.mark.parametrize("kind", ["directories that link to each other", "chains", "links to a model"])
+def test_a_maze_of_links_is_walked_in_no_time(recursive, tmp_path, kind):
+    root = lay(tmp_path / "models", **{"d0/m.gguf": gguf(1)})
+    match kind:
+        case "directories that link to each other":
+            for i in range(100):
+                (root / f"d{i}").mkdir(exist_ok=True)
+                for j in range(100):
+                    (root / f"d{i}/l{j}").symlink_to(f"../d{j}")
+        case "chains":  # as long as the kernel follows, and longer
+            for i in range(10_000):
+                (root / f"c{i:05}").symlink_to(f"c{i + 1:05}" if i % 40 else "d0")
+        case "links to a model":
+            for i in range(400):
+                (root / f"l{i}.gguf").symlink_to("d0/m.gguf")
+    mounted = recursive(root)
+    assert len(found(mounted)) == (401 if kind == "links to a model" else 1)
+
+
+def test_views_of_models_are_no_models(mount, recursive, refused, tmp_path):
+    root = lay(tmp_path / "models", **{"a/m.gguf": gguf(1)})
+    first = recursive(root)
+    for directory in (first.path, first / "a", first / "a/tensors"):
+        assert "lies in a mount of weightfs" in refused(directory)
+    by_itself = mount(first / "a/source/m.gguf")
+    assert by_itself.bin("a") == pattern(256, seed=1)
+    by_itself.unmount()
 
 
 def test_a_mount_in_the_directory_is_not_looked_into(mount, recursive, tmp_path):
@@ -280,6 +334,7 @@ def test_a_broken_model_does_not_take_the_others_down(recursive, tmp_path):
     }
     assert str(root / "b/m.gguf") in by_name["b"]["error"] and set(by_name["b"]) == {"path", "directory", "error"}
     assert f"left out: {root / 'b/m.gguf'}" in mounted.result.err
+    assert all(line.count(str(root)) == 1 for line in mounted.result.err.splitlines()), "names said once"
     assert "d/m.gguf" in mounted.result.err
     status = mounted.status
     assert (len(status["models"]), status["left_out"]) == (2, 2)
@@ -333,15 +388,129 @@ def test_the_form_of_fstab(mount, tmp_path):
 
 
 def test_the_error_of_several_models_says_how_to_have_all(weightfs, mount, tmp_path):
-    root = lay(tmp_path / "models", **{"a.gguf": gguf(1), "b.gguf": gguf(2)})
-    assert "--recursive" in mount.refused(root)
-    assert "--recursive" not in weightfs.run("ls", root, code=1).err
+    root = lay(tmp_path / "models", **{"a/b/a.gguf": gguf(1), "a/b/b.gguf": gguf(2)})
+    for directory in (root / "a/b", root / "a", root):
+        assert "--recursive" in mount.refused(directory)
+        assert "--recursive" not in weightfs.run("ls", directory, code=1).err
+    (tmp_path / "empty").mkdir()
+    assert "--recursive" not in mount.refused(tmp_path / "empty")
+
+
+def test_a_map_that_is_wrong_for_all_is_told_once(mount, refused, tmp_path):
+    root = lay(tmp_path / "models", **{"a/m.gguf": gguf(1), "b/m.gguf": gguf(2)})
+    (tmp_path / "bad.json").write_text('{"weightfs_map": 1, "rules": [{"regex": "(", "to": "x"}]}')
+    for value in ("nofile", tmp_path / "bad.json", root):
+        words = refused(root, f"map={value}")
+        assert words == mount.refused(root / "a", f"map={value}"), "as of one model"
+        assert str(root / "a") not in words
+
+
+def test_what_this_process_may_not_open_is_no_fault_of_a_model(weightfs, mount, tmp_path):
+    root = lay(tmp_path / "models", **{f"m{i}/m.gguf": gguf(i) for i in range(400)})
+    point = mount.point()
+
+    def run(most, code):
+        few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))}
+        return weightfs.run("mount", "--recursive", root, point, code=code, **few)
+
+    for most in (60, 256, 420, 470):
+        said = run(most, 1).err
+        assert f"({most})" in said and "ulimit -n" in said and len(said.splitlines()) == 2, said
+        assert not is_mounted(str(point)) and "left out" not in said
+    result = run(560, 0)
+    mounted = Mounted(weightfs, str(point), None, result)
+    mount.open.append(mounted)
+    assert len(shown(mounted)) == 400
+
+
+@contextlib.contextmanager
+def waiting(weightfs, faulty, point, *words, **options):
+    """A mount command whose source hangs, and its daemon."""
+    faulty.fault("m/m.gguf", "hang", start=0, end=MIB)
+    command = weightfs.start("mount", *words, Path(faulty.path) / "m", point, stderr=subprocess.DEVNULL, **options)
+    try:
+        wait_until(lambda: faulty.hanging() >= 1 and len(children(command.pid)) == 1, 10, "a header that hangs")
+        yield command, children(command.pid)[0]
+    finally:
+        command.kill()
+        faulty.clear()
+        command.wait(10)
+
+
+def children(pid):
+    with contextlib.suppress(OSError):
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return []
+
+
+@pytest.mark.parametrize("words", [[], ["--recursive"]])
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_who_ends_the_command_before_the_mount_is_ready_ends_the_daemon(weightfs, faulty, mount, tmp_path, words, way):
+    lay(tmp_path / "files", **{"m/m.gguf": gguf(1, MIB)})
+    point = mount.point()
+    with waiting(weightfs, faulty, point, *words) as (command, daemon):
+        command.send_signal(way)
+        assert command.wait(10) == -way, "as if it had no child"
+        if way != signal.SIGKILL:
+            assert not alive(daemon), "it waits for its child"
+        wait_until(lambda: not alive(daemon), 10, "the end of the daemon")
+        assert not is_mounted(str(point))
+    assert mount(tmp_path / "files/m", point=point).bin("a") == pattern(MIB, seed=1)
+
+
+def test_a_terminal_that_closes_ends_the_daemon(weightfs, faulty, mount, tmp_path):
+    lay(tmp_path / "files", **{"m/m.gguf": gguf(1, MIB)})
+    ours, theirs = pty.openpty()
+
+    def controlled():
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    with waiting(weightfs, faulty, mount.point(), preexec_fn=controlled) as (command, daemon):
+        os.close(theirs)
+        os.close(ours)
+        assert command.wait(10) == -signal.SIGHUP
+        wait_until(lambda: not alive(daemon), 10, "the end of the daemon")
 
 
 def test_a_mount_point_that_would_hide_a_model_is_refused(refused, tmp_path):
     root = lay(tmp_path / "models", **{"a/m.gguf": gguf(1), "b/c/m.gguf": gguf(2)})
     for point in (root, root / "a", root / "b"):
         assert "would hide" in refused(root, point=point)
+
+
+# --- sealing and verifying all ---------------------------------------------------------------
+def test_all_models_are_sealed_and_verified_as_they_are_found(weightfs, recursive, tmp_path):
+    root = lay(tmp_path / "models", **{"a/m.gguf": gguf(1), "two/x.gguf": gguf(2), "two/y.gguf": gguf(3), ".hidden/m.gguf": gguf(4)})
+    (root / "again").symlink_to("a")
+    assert weightfs.run("verify", "--recursive", root, code=4).out.count(b"\n") == 0
+    lines = weightfs.run("seal", "--recursive", root).text.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [str(root / name) for name in ("a", "two/x.gguf", "two/y.gguf")]
+    assert sorted(path.name for path in root.rglob("*.weightfs.json")) == ["m.gguf.weightfs.json", "x.gguf.weightfs.json", "y.gguf.weightfs.json"]
+    assert [row["sealed"] for row in models(recursive(root))] == [True] * 3
+    good = weightfs.run("verify", "--recursive", "models", cwd=tmp_path).text.splitlines()
+    assert [line.split(": good")[0] for line in good] == ["models/a", "models/two/x.gguf", "models/two/y.gguf"]
+    assert weightfs.run("seal", "--recursive", root).text.count("sealed already") == 3
+
+
+def test_the_gravest_end_of_all_counts_and_no_model_is_forgotten(weightfs, tmp_path):
+    root = lay(tmp_path / "models", **{f"{name}/m.gguf": gguf(seed, MIB) for seed, name in enumerate("abc")})
+    weightfs.run("seal", "--recursive", root)
+    data = bytearray((root / "b/m.gguf").read_bytes())
+    data[-1] ^= 1
+    (root / "b/m.gguf").write_bytes(data)
+    (root / "c/m.gguf").write_bytes(b"GGUF")  # not even its header is there
+    document = weightfs.run("verify", "--recursive", "--json", root, code=3).json()
+    assert [(row["model"], row["result"]) for row in document["models"]] == [
+        (str(root / "a"), "good"), (str(root / "b"), "damaged"), (str(root / "c"), "damaged"),
+    ]  # fmt: skip
+    lay(root, **{"d/m.gguf": gguf(5), "e/m.gguf": b"version https://git-lfs.github.com/spec/v1\n"})
+    assert weightfs.run("verify", "--recursive", root, code=1).err.count("not the model") == 1
+    (tmp_path / "empty").mkdir()
+    for command in ("seal", "verify"):
+        assert "holds no model" in weightfs.run(command, "--recursive", tmp_path / "empty", code=1).err
+        assert "no directory" in weightfs.run(command, "--recursive", root / "a/m.gguf", code=1).err
+        weightfs.run(command, "--recursive", "--part", root, code=2)
 
 
 # --- damage --------------------------------------------------------------------------------
@@ -467,6 +636,11 @@ def test_inode_numbers_are_those_of_the_next_mount(recursive, tmp_path):
     first.unmount()
     assert numbers(recursive(root)) == before
     assert len({line.rpartition(" ")[2] for line in before}) == len(before)
+    # Others come before, between and behind, and a broken one is mended.
+    lay(root, **{"0/m.gguf": gguf(4), "a/w/m.gguf": gguf(5), "b/a/m.gguf": gguf(6), "d/m.gguf": gguf(7), "z/m.gguf": gguf(8)})
+    more = recursive(root)
+    assert len(shown(more)) == 8
+    assert set(before) < set(numbers(more))
 
 
 def test_the_root_has_directories_and_files_like_any_other(recursive, tmp_path):

@@ -96,6 +96,32 @@ def test_a_sealed_mount_of_100_000_tensors(weightfs, mount, tmp_path):  # C53
     assert mounted.rss_anon() < 48 * MIB
 
 
+@pytest.mark.slow
+@pytest.mark.patience(120)
+def test_the_memory_of_many_models_that_are_read_whole(mount, tmp_path):
+    """4 bytes a chunk, and what README says a model takes besides."""
+    chunks, some, all_of_them = 64, 100, 500
+    model = Gguf().key("general.architecture", "str", "llama").tensor("a", "F32", (16384 * chunks,), bytes(65536 * chunks)).encode()
+    for number in range(all_of_them):
+        path = tmp_path / f"models/m{number:03}"
+        path.mkdir(parents=True)
+        with open(path / "m.gguf", "wb") as file:  # zeros behind the header
+            file.write(model[:4096])
+            file.truncate(len(model))
+    mounted = mount(tmp_path / "models", flags=["--recursive"])
+    assert mounted.rss_anon() < 4 * MIB + all_of_them * 8192
+
+    def growth(script):
+        """Of one model, when the tables that all share and the threads are there."""
+        shell(f'cd "$1" && {script}', mounted.path / ".")
+        before = mounted.rss_anon()
+        shell(f'cd "$1" && {script.replace("m0", "m[1-4]")}', mounted.path / ".", timeout=120)
+        return (mounted.rss_anon() - before) / (all_of_them - some)
+
+    assert growth("cat m0*/tensors/a.bin >/dev/null") < 4 * chunks + 1024
+    assert growth("find m0* -type f -size -512k -exec cat {} + >/dev/null") < 16 * 1024
+
+
 def test_paddings_do_not_swell_the_seal(weightfs, mount, tmp_path):
     """One behind each tensor: they are covered, and told in a line where they are zeros."""
     count, records = 5000, b""

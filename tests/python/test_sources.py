@@ -123,6 +123,20 @@ def test_truncated_to_nothing_and_grown_again(live, options):
     mounted.unmount()
 
 
+@pytest.mark.parametrize("options", IO)
+def test_status_learns_of_a_rewritten_source_though_nothing_is_read(live, options):
+    """What the kernel keeps is read without us: who asks how things stand has the file looked at."""
+    for ask in (lambda: mounted.status["state"], lambda: xattr(mounted / "tensors/a.bin", "state")):
+        mounted = live(options, True)
+        assert mounted.bin("a") == mounted.file.data_of("a")
+        before = ask()
+        with open(mounted.source, "r+b") as file:
+            file.write(b"GGUF")
+        local = subprocess.run(["stat", "-f", "-c", "%T", mounted.source], capture_output=True, text=True, check=True).stdout.strip()
+        assert ask() == (before if local.startswith("overlay") else "stale")
+        mounted.unmount()
+
+
 @pytest.mark.parametrize("sealed", [True, False], ids=SEALED)
 @pytest.mark.parametrize("keep_time", [True, False])
 @pytest.mark.parametrize("options", IO[:1] + IO[2:3])

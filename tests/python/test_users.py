@@ -85,6 +85,30 @@ true
     assert (user.directory / "copy").read_bytes() == gguf_file.plain().data_of("output.weight")
 
 
+def test_an_ordinary_user_mounts_all_models_of_a_directory(user):
+    """One of them, and a directory, is not for the user to read."""
+    done = user.run("""
+mkdir -p models/a models/b models/c models/shut
+for m in a b c shut; do cp tiny.gguf models/$m/m.gguf; done
+chmod 0 models/c/m.gguf models/shut
+./weightfs mount --recursive models mnt || exit 9
+ls mnt
+cmp mnt/a/tensors/output.weight.bin mnt/b/tensors/output.weight.bin || exit 8
+stat -c '%u %a' mnt/a/tensors/output.weight.bin mnt/models.json
+cat mnt/models.json >models.txt
+./weightfs umount mnt || exit 7
+./weightfs seal --recursive models; [ $? = 1 ] || exit 6
+./weightfs verify --recursive models/a models/b || exit 5
+""")
+    owner = NOBODY if os.getuid() == 0 else os.getuid()
+    listed = done.stdout.splitlines()
+    assert listed[:3] == ["a", "b", "models.json"] and listed[3:5] == [f"{owner} 444"] * 2
+    assert "models/shut: cannot list it: Permission denied" in done.stderr
+    assert [line for line in done.stderr.splitlines() if "left out" in line and "c/m.gguf" in line] != []
+    assert "Permission denied" in (user.directory / "models.txt").read_text()
+    assert sum(": good" in line for line in listed) == 2
+
+
 @pytest.mark.parametrize("way", ["./weightfs umount mnt", "fusermount3 -u mnt", "kill -TERM $pid", "kill -INT $pid", "kill -HUP $pid"])
 def test_an_ordinary_user_unmounts(user, way):
     user.run(f"""

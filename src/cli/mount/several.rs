@@ -2,6 +2,7 @@
 //!
 //! A model that cannot be had does not take the others with it: it is left out, and told.
 
+use super::limits::{Limit, Spare};
 use super::warnings::{self, FIRST_USE, Warnings};
 use super::{Planned, parts};
 use crate::cli::engine::{self, Opened};
@@ -11,8 +12,6 @@ use crate::cli::options::Options;
 use crate::cli::text::plural;
 use crate::cli::{mountpoint, preflight, unopened};
 use anyhow::{Result, anyhow, bail};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -21,6 +20,7 @@ use std::thread;
 use weightfs::fs::WeightFs;
 use weightfs::grove::{Grove, LeftOut, Member};
 use weightfs::load::{self, Found, Walk};
+use weightfs::naming::MapSpec;
 use weightfs::store::{OnCorruption, Verify};
 
 /// Models that are opened at once: most of the time goes into waiting for headers.
@@ -28,12 +28,13 @@ const AT_ONCE: usize = 8;
 /// Lines of one kind that are said; all are in the log and in the mount's documents.
 const SAID: usize = 8;
 
-/// Open files that the mount itself needs, now and later.
-const SPARE: usize = 48;
-
 /// A model that was opened, and what there is to say about it.
 struct Grown {
     fs: WeightFs,
+    about: About,
+}
+
+struct About {
     warnings: Vec<String>,
     sealed: bool,
     seal_ignored: bool,
@@ -47,6 +48,7 @@ pub(super) fn plan(
     log: &Log,
 ) -> Result<Planned> {
     preflight::check(options.allow_other)?;
+    check_maps(options)?;
     let Walk { directory, models, notes } = load::walk(directory)?;
     let canonical = directory.canonicalize();
     let tops = [Some(directory.as_path()), canonical.as_deref().ok()];
@@ -54,28 +56,26 @@ pub(super) fn plan(
     if models.is_empty() {
         bail!("{}: holds no model, and neither do the directories in it", directory.display());
     }
-    raise_open_files();
-    let spare = spare_files();
-    let opened = open_all(&models, options, log);
-    drop(spare);
+    let opened = open_all(&models, options, log)
+        .map_err(|(limit, text)| limit.told(&directory, models.len(), &text))?;
     let mut tally = Tally::new(&directory, options, &notes);
     let mut codes = Vec::new();
     let mut first = None;
     let mut members = Vec::with_capacity(models.len());
-    for (found, outcome) in models.into_iter().zip(opened) {
+    for (member, (found, outcome)) in models.into_iter().zip(opened).enumerate() {
         let Found { shown, path, .. } = found;
         let model = match outcome {
-            Ok(grown) => {
-                let sources = grown.fs.store().sources().iter();
+            Ok(Grown { fs, about }) => {
+                let sources = fs.store().sources().iter();
                 let files = sources.flat_map(|s| [s.path(), s.canonical_path()]);
                 mountpoint::refuse_own_files(point, files)?;
-                tally.add(&path, &grown);
-                Ok(grown.fs)
+                tally.opened.push((member, path.clone(), about));
+                Ok(fs)
             }
             Err(error) => {
                 codes.push(exit::code_of(&error));
-                let text = named(&path, &exit::message(&error));
-                first.get_or_insert_with(|| text.clone());
+                let text = without_name(&path, &exit::message(&error));
+                first.get_or_insert_with(|| named(&path, &text));
                 Err(text.replace('\n', "; "))
             }
         };
@@ -101,28 +101,53 @@ pub(super) fn plan(
     Ok(Planned { grove, warnings, source: directory })
 }
 
-/// Opens the models, several at once; what becomes of each, in their order.
-fn open_all(models: &[Found], options: &Options, log: &Log) -> Vec<Result<Grown>> {
+/// A map that is wrong for all models is no fault of any.
+fn check_maps(options: &Options) -> Result<()> {
+    options.map.iter().try_for_each(|value| Ok(MapSpec::parse(value).check()?))
+}
+
+/// Opens the models, several at once; what becomes of each, in their order. An error where this
+/// process may not have what they need.
+fn open_all(
+    models: &[Found],
+    options: &Options,
+    log: &Log,
+) -> Result<Vec<Result<Grown>>, (Limit, String)> {
+    let spare = Spare::take()?;
     let done: Vec<OnceLock<Result<Grown>>> = models.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
+    let met = OnceLock::new();
     let work = || {
         while let Some((found, slot)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            models.get(at).zip(done.get(at))
+            models.get(at).zip(done.get(at)).filter(|_| met.get().is_none())
         } {
             let opened = catch_unwind(AssertUnwindSafe(|| open(found, options, log)));
-            let _ = slot.set(opened.unwrap_or_else(|_| Err(anyhow!("internal error"))));
+            let opened = opened.unwrap_or_else(|_| Err(anyhow!("internal error")));
+            if let Err(error) = &opened {
+                let limit = match &found.problem {
+                    Some(problem) => Limit::behind(problem),
+                    None => Limit::behind(error.as_ref()),
+                };
+                limit.into_iter().for_each(|limit| drop(met.set((limit, exit::message(error)))));
+            }
+            let _ = slot.set(opened);
         }
     };
+    let threads = AT_ONCE.min(models.len());
     thread::scope(|scope| {
-        for _ in 1..AT_ONCE.min(models.len()) {
+        for _ in 1..threads {
             // This thread does what the others leave.
             let _ = thread::Builder::new().name("open".into()).spawn_scoped(scope, work);
         }
         work();
     });
+    if let Some(met) = met.into_inner() {
+        return Err(met);
+    }
+    spare.was_enough_for(threads)?;
     let lost = || Err(anyhow!("internal error"));
-    done.into_iter().map(|slot| slot.into_inner().unwrap_or_else(lost)).collect()
+    Ok(done.into_iter().map(|slot| slot.into_inner().unwrap_or_else(lost)).collect())
 }
 
 fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
@@ -134,12 +159,13 @@ fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
             options.io,
         ));
     }
-    let opened = engine::open_for_mount(&found.path, options)?;
+    let mut opened = engine::open_for_mount(&found.path, options)?;
+    opened.warnings.extend(found.warnings.iter().cloned());
     let warnings = warnings::of_model(&opened).into_iter().cloned().collect();
     let Opened { ref store, ref unused_seal, .. } = opened;
     let (sealed, seal_ignored) = (store.is_sealed(), unused_seal.is_some());
     let fs = WeightFs::new(parts(opened, log.path.as_deref()))?;
-    Ok(Grown { fs, warnings, sealed, seal_ignored })
+    Ok(Grown { fs, about: About { warnings, sealed, seal_ignored } })
 }
 
 /// A text about the model at `path`, with its name.
@@ -148,19 +174,11 @@ fn named(path: &Path, text: &str) -> String {
     if text.contains(&path) { text.to_owned() } else { format!("{path}: {text}") }
 }
 
-/// Each model keeps its files open; the usual limit is meant for programs that use select(2).
-fn raise_open_files() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
-        log::debug!("the limit of open files stays: {error}");
-    }
-}
-
-/// Open files to be closed again: where models need more than there may be, the last of them are
-/// left out, and not the mount.
-fn spare_files() -> Vec<File> {
-    (0..SPARE).map_while(|_| File::open("/dev/null").ok()).collect()
+/// What a text about the model at `path` says behind its name: which model it is about stands
+/// beside it.
+fn without_name(path: &Path, text: &str) -> String {
+    let name = format!("{}: ", path.display());
+    text.strip_prefix(&name).unwrap_or(text).to_owned()
 }
 
 /// What there is to say about all of them together.
@@ -168,10 +186,8 @@ struct Tally<'a> {
     directory: PathBuf,
     options: &'a Options,
     warnings: Warnings,
-    models: usize,
-    sealed: usize,
-    ignored: usize,
-    warned: usize,
+    /// Those that were opened, by their numbers among all.
+    opened: Vec<(usize, PathBuf, About)>,
 }
 
 impl<'a> Tally<'a> {
@@ -179,19 +195,23 @@ impl<'a> Tally<'a> {
         let mut warnings = Warnings::default();
         warnings.add_first(SAID, notes.to_vec(), "more of the kind: see models.json in the mount");
         let directory = directory.to_path_buf();
-        Tally { directory, options, warnings, models: 0, sealed: 0, ignored: 0, warned: 0 }
-    }
-
-    fn add(&mut self, path: &Path, grown: &Grown) {
-        self.models += 1;
-        self.sealed += usize::from(grown.sealed);
-        self.ignored += usize::from(grown.seal_ignored);
-        self.warned += usize::from(!grown.warnings.is_empty());
-        self.warnings.listed.extend(grown.warnings.iter().map(|text| named(path, text)));
+        Tally { directory, options, warnings, opened: Vec::new() }
     }
 
     fn told(self, left_out: &[LeftOut]) -> Warnings {
-        let Tally { directory, options, mut warnings, models, sealed, ignored, warned } = self;
+        let Tally { directory, options, mut warnings, mut opened } = self;
+        // In the order of their numbers, as these are.
+        opened.retain(|(member, ..)| {
+            left_out.binary_search_by_key(member, |one| one.member).is_err()
+        });
+        let models = opened.len();
+        let (mut sealed, mut ignored, mut warned) = (0, 0, 0);
+        for (_, path, about) in opened {
+            sealed += usize::from(about.sealed);
+            ignored += usize::from(about.seal_ignored);
+            warned += usize::from(!about.warnings.is_empty());
+            warnings.listed.extend(about.warnings.iter().map(|text| named(&path, text)));
+        }
         let name = directory.display();
         let lines = left_out
             .iter()

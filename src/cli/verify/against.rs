@@ -5,13 +5,14 @@ use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
 use super::super::text::Safe;
 use super::{Scope, Verdict, listed, sealed};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weightfs::depot;
-use weightfs::load::Loaded;
+use weightfs::load::{self, Loaded, Member};
 use weightfs::seal;
 use weightfs::source::IoMode;
-use weightfs::trust::{self, Anchor, Claim, Found, List};
+use weightfs::trust::{self, Anchor, Claim, List};
 
 /// What the bytes are compared with.
 pub(super) enum Against {
@@ -51,17 +52,19 @@ impl Against {
             Against::Known => known(model, &loaded, scope),
             Against::Seal(path) => {
                 let bar = Progress::new(model, scope.bytes(&loaded));
-                sealed::by_seal(path, &loaded, scope, &Found::default(), &bar)
+                let mut found = trust::find(&loaded.model, &loaded.sources);
+                found.anchors.retain(|anchor| scope.has(anchor.shard));
+                sealed::by_seal(path, &loaded, scope, &found, &bar)
             }
             Against::List(path) => {
                 let mut list = List::read_for(path, &loaded.model, &loaded.sources)?;
-                list.claims = scope.claims(list.claims);
+                scope.narrow(&mut list.claims);
                 list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, scope, &list));
                 }
                 let name = Safe(path.as_os_str().as_encoded_bytes()).to_string();
-                listed::by_claims(model, &loaded, scope, &list.claims, &name)
+                listed::by_given(model, &loaded, scope, &list.into_anchors(), &name)
             }
             Against::Digest(sha256) => {
                 if scope.file.is_none() && loaded.sources.len() != 1 {
@@ -71,17 +74,17 @@ impl Against {
                         loaded.sources.len()
                     );
                 }
-                let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
-                let claims = scope.claims(vec![claim; loaded.sources.len()]);
-                listed::by_claims(model, &loaded, scope, &claims, "the command line")
+                let shard = scope.file.unwrap_or_default() as usize;
+                let anchors = [trust::pinned(shard, *sha256)];
+                listed::by_given(model, &loaded, scope, &anchors, "the command line")
             }
         }
     }
 
-    /// A file whose header nobody understands can still be told from what it should be.
-    fn unopened(&self, model: &Path) -> Option<Result<Verdict>> {
-        let located = depot::locate(model).ok()?;
-        let path = located.as_ref().map_or(model, |located| &located.path);
+    /// A model that nobody understands can still be told from what its files should be.
+    fn unopened(&self, spec: &Path) -> Option<Result<Verdict>> {
+        let located = depot::locate(spec).ok()?;
+        let path = located.as_ref().map_or(spec, |located| &located.path);
         let by_seal = match self {
             Against::Known => sealed::unopened(path, None),
             Against::Seal(seal) => return sealed::unopened(path, Some(seal)),
@@ -90,14 +93,23 @@ impl Against {
         if by_seal.is_some() {
             return by_seal;
         }
-        let (model, sources) = trust::unopened(path)?;
-        let (claims, with) = match self {
+        let mut files = load::members(spec);
+        if files.is_empty() || matches!(self, Against::Digest(_)) && path.is_file() {
+            // It may be anything, and still be known by its name or by a list.
+            files = vec![alone(path)?];
+        }
+        if matches!(self, Against::Digest(_)) && files.len() > 1 {
+            return None;
+        }
+        let (model, sources) = trust::unopened(&files)?;
+        let (anchors, with) = match self {
             Against::Known => {
                 let found = trust::find(&model, &sources);
                 if let Some(wrong) = trust::contradiction(&found.anchors, &model) {
                     return Some(Err(engine::distrust(&wrong)));
                 }
-                (trust::joined(&found.anchors, 1), words(&found.anchors))
+                let with = words(&found.anchors);
+                (found.anchors, with)
             }
             Against::Seal(_) => return None,
             Against::List(list) => {
@@ -105,7 +117,7 @@ impl Against {
                 match List::read_for(list, &model, &sources) {
                     Ok(list) => {
                         list.warnings.iter().for_each(|warning| super::exit::say(warning));
-                        (list.claims, name)
+                        (list.into_anchors(), name)
                     }
                     // Why the file cannot be opened is said as well, by who asked.
                     Err(error) => {
@@ -115,20 +127,33 @@ impl Against {
                 }
             }
             Against::Digest(sha256) => {
-                let claim = Claim { sha256: Some(*sha256), ..Claim::default() };
-                (vec![claim], "the command line".to_owned())
+                (vec![trust::pinned(0, *sha256)], "the command line".to_owned())
             }
         };
+        let claims = trust::joined(&anchors, model.shards.len());
         let work = trust::work(&claims, &model);
         let bar = Progress::new(path, work);
         let tick = |done| bar.set(done);
         let report = trust::compare(&claims, &model, &sources, &tick).ok()?;
+        if let Some(clash) = &report.clash {
+            let wrong = clash.between(&anchors, &model);
+            return Some(Err(match self {
+                Against::Known => engine::distrust(&wrong),
+                _ => anyhow!(wrong),
+            }));
+        }
         // When the bytes are right, why they cannot be opened is what is to be said.
         (!report.bad.is_empty()).then(|| {
             let verdict = listed::verdict(&model, report, &with);
             Ok(Verdict { endless: true, ..verdict })
         })
     }
+}
+
+/// A file by itself.
+fn alone(path: &Path) -> Option<Member> {
+    let path = std::path::absolute(path).ok()?;
+    Some((path.file_name()?.as_bytes().into(), path))
 }
 
 /// Against the seal, else against the anchors.
@@ -152,8 +177,7 @@ fn known(model: &Path, loaded: &Loaded, scope: Scope) -> Result<Verdict> {
         );
         return Err(Failure::with(Exit::Unsealed, text));
     }
-    let claims = trust::joined(&found.anchors, loaded.model.shards.len());
-    listed::by_claims(model, loaded, scope, &claims, &words(&found.anchors))
+    listed::by_found(model, loaded, scope, &found.anchors, &words(&found.anchors))
 }
 
 /// The first of the anchors, in words, for all of them.

@@ -1,31 +1,63 @@
 //! Files and tensors against digests that somebody wrote down.
 
+use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
 use super::super::text::{Safe, plural};
-use super::sealed::at_fault;
-use super::{Bad, Scope, Verdict};
-use anyhow::Result;
+use super::{Bad, Scope, Verdict, rival};
+use anyhow::{Result, anyhow};
 use std::collections::HashSet;
 use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::model::{Model, Tensor};
-use weightfs::seal::{self, Seal};
-use weightfs::trust::{self, Claim, CompareReport, Known, Mismatch, Of, UNREADABLE};
+use weightfs::trust::{self, Anchor, Claim, CompareReport, Of};
 use weightfs::view::json::lossy;
 
-/// Compares a model with claims, one per file; `with` says in words whose they are.
-pub(super) fn by_claims(
+/// Compares a model that has no seal with what was found about it; `with` says in words whose
+/// that is.
+pub(super) fn by_found(
     typed: &Path,
     loaded: &Loaded,
     scope: Scope,
-    claims: &[Claim],
+    anchors: &[Anchor],
     with: &str,
 ) -> Result<Verdict> {
+    let report = compare(typed, loaded, scope, anchors, with)?;
+    match &report.clash {
+        Some(clash) => Err(engine::distrust(&clash.between(anchors, &loaded.model))),
+        None => Ok(verdict(&loaded.model, report, with)),
+    }
+}
+
+/// Compares a model with what the user gave.
+pub(super) fn by_given(
+    typed: &Path,
+    loaded: &Loaded,
+    scope: Scope,
+    given: &[Anchor],
+    with: &str,
+) -> Result<Verdict> {
+    let report = compare(typed, loaded, scope, given, with)?;
+    rival::look(loaded, scope, given, &report)?;
+    match &report.clash {
+        // One source by itself: nobody else has to be asked to know that it is of no use.
+        Some(clash) => Err(anyhow!(clash.between(given, &loaded.model))),
+        None => Ok(verdict(&loaded.model, report, with)),
+    }
+}
+
+fn compare(
+    typed: &Path,
+    loaded: &Loaded,
+    scope: Scope,
+    anchors: &[Anchor],
+    with: &str,
+) -> Result<CompareReport> {
     let (model, sources) = (&loaded.model, &loaded.sources);
-    let work = trust::work(claims, model);
+    let claims = trust::joined(anchors, model.shards.len());
+    let work = trust::work(&claims, model);
     let bar = Progress::new(typed, work);
-    let report = trust::compare(claims, model, sources, &|done| bar.set(done))?;
+    let report = trust::compare(&claims, model, sources, &|done| bar.set(done))?;
     drop(bar);
     let uncovered = report.uncovered.iter().find(|&&shard| scope.has(shard as usize));
     if let Some(&shard) = uncovered.filter(|_| report.bad.is_empty()) {
@@ -37,10 +69,7 @@ pub(super) fn by_claims(
         let text = format!("{}: {with} has no line for {}{nor}", typed.display(), Safe(file));
         return Err(Failure::with(Exit::Unsealed, text));
     }
-    if let Some(mismatch) = report.bad.first() {
-        contradict(loaded, mismatch, with)?;
-    }
-    Ok(verdict(model, report, with))
+    Ok(report)
 }
 
 /// The first tensor of a file that is not spoken of, where others are.
@@ -62,11 +91,11 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
     };
     let bad = report.bad.into_iter().map(|bad| {
         let file = &model.shards[bad.shard as usize];
-        let tensor = bad.tensor.map(|i| lossy(&model.tensors[i as usize].name).into_owned());
+        let tensor = bad.tensor().map(|i| lossy(&model.tensors[i as usize].name).into_owned());
         let place = match bad.of {
             Of::File => "file",
             Of::Payload => "tensors",
-            Of::Part | Of::Tensor => "part",
+            Of::Part(..) | Of::Tensor(_) => "part",
         };
         Bad {
             tensor,
@@ -76,7 +105,7 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
             file: lossy(&file.file).into_owned(),
             offset: bad.offset,
             length: bad.len,
-            expected: bad.expected,
+            expected: bad.sum.digits(),
             found: bad.found,
             suspect: bad.suspect,
         }
@@ -91,49 +120,4 @@ pub(super) fn verdict(model: &Model, report: CompareReport, with: &str) -> Verdi
         endless: false,
         lengths: model.shards.iter().map(|shard| Some(shard.len)).collect(),
     }
-}
-
-/// Bytes that are not what was expected but are what their seal says: two sources that are
-/// both trusted disagree, and it is not for us to choose.
-fn contradict(loaded: &Loaded, bad: &Mismatch, with: &str) -> Result<()> {
-    if bad.found.starts_with(UNREADABLE) {
-        return Ok(());
-    }
-    let Some(path) = seal::find(&loaded.entry) else {
-        return Ok(());
-    };
-    let Ok(seal) = Seal::load(&path, &loaded.model, &loaded.sources) else {
-        return Ok(());
-    };
-    let (sealed, crc32) = match bad.tensor {
-        None => (seal.file_sha256(bad.shard as usize), None),
-        Some(index) => (seal.tensor_sha256(index as usize), seal.tensor_crc32(index as usize)),
-    };
-    let fits = sealed.is_some_and(|sha256| seal::hex(&sha256) == bad.found)
-        || crc32.is_some_and(|crc32| seal::crc_hex(crc32) == bad.found);
-    // A seal that does not fit the rest of the bytes either is no witness.
-    if !fits || bad.tensor.is_some() && !is_sealed_so(loaded, &seal)? {
-        return Ok(());
-    }
-    let sum = if bad.found.len() == 8 { "CRC32" } else { "SHA-256" };
-    let what = match bad.tensor {
-        None => "the whole file".to_owned(),
-        Some(index) => {
-            format!("its tensor {:?}", lossy(&loaded.model.tensors[index as usize].name))
-        }
-    };
-    let text = format!(
-        "{}: two trusted sources disagree about the {sum} of {what}\n  {} by {with}\n  {} sealed, and found",
-        loaded.sources[bad.shard as usize].path().display(),
-        bad.expected,
-        bad.found,
-    );
-    Err(Failure::with(Exit::Seal, text))
-}
-
-/// Whether all bytes are as sealed.
-fn is_sealed_so(loaded: &Loaded, seal: &Seal) -> Result<bool> {
-    let options = seal::VerifyOptions { sha256: false, file: None };
-    let report = seal::verify(&loaded.model, &loaded.sources, seal, options, &|_| {});
-    Ok(report.map_err(at_fault)?.is_good())
 }

@@ -10,7 +10,7 @@ use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::seal::{self, END, Seal, SealError, Verified, VerifyOptions};
 use weightfs::source::IoMode;
-use weightfs::trust::{self, Found};
+use weightfs::trust::Found;
 use weightfs::view::json::lossy;
 
 /// Why a seal does not help.
@@ -34,24 +34,9 @@ pub(super) fn by_seal(
     let verdict = Verdict { bytes: scope.bytes(loaded), ..verdict(model, verified) };
     if verdict.bad.is_empty() && !found.anchors.is_empty() {
         let seal = Seal::load(path, model, sources).map_err(at_fault)?;
-        if let Some(wrong) = engine::disagreement(loaded, &found.anchors, Some(&seal)) {
-            return Err(engine::distrust(&wrong));
-        }
-        by_hashing(loaded, found, bar, &seal)?;
+        engine::agree(loaded, &found.anchors, &seal, &tick)?;
     }
     Ok(verdict)
-}
-
-/// What a seal cannot answer the anchors, the bytes can: parts of files, other kinds of digests,
-/// and all of them where the seal has no SHA-256.
-fn by_hashing(loaded: &Loaded, found: &Found, bar: &Progress, seal: &Seal) -> Result<()> {
-    let known_as = format!("found, which fits the seal {}", seal.path().display());
-    let tick = |done| bar.set(done);
-    let (model, sources) = (&loaded.model, &loaded.sources);
-    match trust::undecided(&found.anchors, model, sources, seal, &known_as, &tick)? {
-        Some(wrong) => Err(engine::distrust(&wrong)),
-        None => Ok(()),
-    }
 }
 
 /// A model that cannot be opened, by what a seal says of it: the one that was `given`, or that

@@ -1,7 +1,7 @@
 //! Which models are found in and below a directory, and under which names.
 
 use super::*;
-use crate::load::walk::MOST_MODELS;
+use crate::load::walk::{MOST_MODELS, counted};
 
 impl Dir {
     fn walk(&self) -> Walk {
@@ -95,15 +95,25 @@ fn links_within_are_followed_and_links_out_are_told() {
     symlink(other.path("x"), dir.path("far")).unwrap();
     symlink(other.path("x/m.gguf"), dir.path("v1/far.gguf")).unwrap();
     let walk = dir.walk();
-    let want = ["latest/m.gguf", "latest/n.gguf", "v1/m.gguf", "v1/n.gguf"];
+    let want = ["v1/m.gguf", "v1/n.gguf"];
     assert_eq!(shown(&walk), want.map(|name| format!("{name}={name}")));
-    let [note] = &*walk.notes else { panic!("{:?}", walk.notes) };
-    assert!(
-        note.ends_with(": latest/far.gguf, far, v1/far.gguf") || note.contains("far, "),
-        "{note}"
-    );
+    let [out, again] = &*walk.notes else { panic!("{:?}", walk.notes) };
+    assert!(out.ends_with("links that lead out of it are not followed: v1/far.gguf, far"), "{out}");
+    assert!(again.ends_with("under their other names: latest"), "{again}");
     fs::remove_file(dir.path("v1/n.gguf")).unwrap();
-    assert_eq!(shown(&dir.walk())[1], "v1=v1/m.gguf", "the directory would lead out as well");
+    assert_eq!(shown(&dir.walk()), ["v1=v1/m.gguf"], "the directory would lead out as well");
+}
+
+#[test]
+fn a_directory_that_links_alone_lead_to_has_the_name_of_the_first() {
+    let dir = Dir::new();
+    dir.model(".store/x/m.gguf").model(".store/x/deep/m.gguf").model("z/m.gguf");
+    symlink("../.store/x", dir.path("z/link")).unwrap();
+    symlink(".store/x", dir.path("b")).unwrap();
+    symlink(".store/x", dir.path("c")).unwrap();
+    let walk = dir.walk();
+    assert_eq!(shown(&walk), ["z=z", "b=b", "b/deep=b/deep"]);
+    assert!(walk.notes[0].ends_with("other names: c, z/link"), "{:?}", walk.notes);
 }
 
 #[test]
@@ -114,7 +124,75 @@ fn loops_of_links_end() {
     symlink("../a", dir.path("b/a")).unwrap();
     symlink(".", dir.path("self")).unwrap();
     symlink("loop", dir.path("loop")).unwrap();
-    assert_eq!(shown(&dir.walk()), ["a=a", "a/b=a/b", "b=b", "b/a=b/a"]);
+    let walk = dir.walk();
+    assert_eq!(shown(&walk), ["a=a", "b=b"]);
+    assert!(walk.notes[0].ends_with("other names: a/b, b/a"), "{:?}", walk.notes);
+}
+
+#[test]
+fn a_maze_costs_one_look_at_each_directory() {
+    let dir = Dir::new();
+    dir.model("d0/m.gguf");
+    for i in 0..100 {
+        fs::create_dir_all(dir.path(&format!("d{i}"))).unwrap();
+        for j in 0..100 {
+            symlink(format!("../d{j}"), dir.path(&format!("d{i}/l{j}"))).unwrap();
+        }
+    }
+    // The longest chain that the kernel follows.
+    for i in 0..39 {
+        symlink(format!("chain{}", i + 1), dir.path(&format!("chain{i}"))).unwrap();
+    }
+    symlink("d99", dir.path("chain39")).unwrap();
+    let (walk, looked_at) = counted(dir.0.path()).unwrap();
+    assert_eq!(shown(&walk), ["d0=d0"]);
+    assert_eq!(looked_at, 100 * 101 + 1 + 40, "each entry once");
+    assert!(walk.notes[0].ends_with(" more"), "{:?}", walk.notes);
+}
+
+#[test]
+fn a_store_of_ollama_shows_models_by_their_names_and_no_blobs() {
+    let dir = Dir::new();
+    let blob = |digit: char| digit.to_string().repeat(64);
+    for digit in ['a', 'b'] {
+        dir.model(&format!("o/models/blobs/sha256-{}", blob(digit)));
+    }
+    symlink("/etc/passwd", dir.path(&format!("o/models/blobs/sha256-{}", blob('d')))).unwrap();
+    for (name, digit) in [
+        ("registry.ollama.ai/library/tiny/latest", 'a'),
+        ("registry.ollama.ai/acme/mine/v1", 'b'),
+        ("hf.co/acme/far/Q4_K_M", 'd'),
+        ("hf.co/acme/lost/Q4_K_M", 'c'),
+    ] {
+        let media = "application/vnd.ollama.image.model";
+        let layer = format!(r#"{{"mediaType":"{media}","digest":"sha256:{}"}}"#, blob(digit));
+        dir.put(&format!("o/models/manifests/{name}"), format!(r#"{{"layers":[{layer}]}}"#));
+    }
+    let (a, b) = (blob('a'), blob('b'));
+    let walk = dir.walk_of("o/models");
+    let want = [
+        "hf.co/acme/lost:Q4_K_M=!".to_owned(),
+        format!("acme/mine:v1=blobs/sha256-{b}"),
+        format!("tiny:latest=blobs/sha256-{a}"),
+    ];
+    assert_eq!(shown(&walk), want);
+    assert!(walk.notes[0].contains(&blob('d')), "{:?}", walk.notes);
+    // Below what lies above it, too.
+    assert!(
+        shown(&dir.walk()).contains(&format!("o/models/tiny:latest=o/models/blobs/sha256-{a}"))
+    );
+    fs::remove_dir_all(dir.path("o/models/manifests")).unwrap();
+    assert_eq!(dir.walk().models.len(), 2, "by content, where nothing names them");
+}
+
+#[test]
+fn what_models_there_seem_to_be_below_a_directory() {
+    let dir = Dir::new();
+    dir.put("a/b/c.txt", "").put(".hidden/m.gguf", "");
+    assert!(!seems_to_hold_some(dir.0.path()));
+    dir.put("a/b/m.gguf", "");
+    assert!(seems_to_hold_some(dir.0.path()));
+    assert!(!seems_to_hold_some(&dir.path("none")));
 }
 
 #[test]

@@ -246,3 +246,27 @@ fn a_line_like_those_of_gguf_hash_is_of_the_file_where_it_is_no_gguf() {
     assert_eq!(claims[0].sha256, Some(digest(&case.sha_of_file(0))));
     assert_eq!(claims[0].payload, None);
 }
+
+/// BLAKE3 has as many digits as SHA-256, and b3sum writes the same lines: the list's name tells.
+#[test]
+fn digests_of_b3sum_are_not_taken_for_sha256_where_the_list_says_so() {
+    let case = Case::new(&[&["a"]]);
+    let (b3, sha) = ("3".repeat(64), case.sha_of_file(0));
+    let list = |name: &str, text: String| List::read(&case.put(name, text), &case.model).unwrap();
+    for name in ["B3SUMS", "m0.b3", "b3sums.txt", "m0.blake3", "x.b3sum"] {
+        for text in [format!("{b3}  m0\n"), format!("{b3}\n"), format!("\\{b3} *m0\n")] {
+            let list = list(name, text);
+            assert!(list.claims[0].is_empty(), "{name}");
+            let want = "algorithm \"BLAKE3\" is not supported: that of \"m0\" is not compared";
+            assert!(list.warnings.len() == 1 && list.warnings[0].contains(want), "{name}");
+        }
+        // One that says its kind is of that.
+        for text in [format!("SHA256 (m0) = {sha}\n"), format!("sha256:{sha}  m0\n")] {
+            assert_eq!(list(name, text).claims[0].sha256, Some(digest(&sha)), "{name}");
+        }
+    }
+    for name in ["SHA256SUMS", "m0.sha256", "CHECKSUMS", "web3.txt", "sub3summary"] {
+        let list = list(name, format!("{sha}  m0\n"));
+        assert!(list.claims[0].sha256.is_some(), "{name}");
+    }
+}
