@@ -42,6 +42,7 @@ mod status;
 mod table;
 mod text;
 mod umount;
+mod unopened;
 mod value_file;
 mod verify;
 

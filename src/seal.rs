@@ -24,6 +24,7 @@ mod merge;
 mod peek;
 mod place;
 mod read;
+mod remains;
 mod sums;
 mod target;
 mod verify;
@@ -32,7 +33,7 @@ mod write;
 
 pub use crate::bytes::hex::{crc_hex, from_hex, hex};
 pub use create::{Outcome, SealOptions, SealReport, create};
-pub use damaged::{Verified, verify_against, verify_unopened};
+pub use damaged::{Verified, objection, verify_against, verify_unopened};
 pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_size};
 pub use merge::merge;
 pub use peek::{Peeked, peek};
@@ -43,13 +44,14 @@ pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
 use crate::bytes::hex;
 use crate::bytes::line::InLine;
-use crate::source::{Source, SourceError};
+use crate::source::{IoMode, Source, SourceError};
 use crate::trust::{Contradiction, Known};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use sums::crc_of_zeros;
 
 /// The version of the format that is written and read.
@@ -88,7 +90,7 @@ pub enum SealError {
     },
     /// A seal was to be written where something else is.
     #[error(
-        "{file}: {what}: a new seal replaces a seal and nothing else, also with --force; remove it yourself, or name another file with --output"
+        "{file}: {what}: no seal takes its place, also with --force; remove it yourself, or name another file with --output"
     )]
     Occupied {
         /// What would be replaced.
@@ -159,6 +161,20 @@ impl SealError {
             SealError::Invalid { .. } | SealError::Foreign { .. } | SealError::NotASeal { .. }
         )
     }
+
+    /// Whether it is this seal file that could not be read, and not a file of the model.
+    pub fn is_of(&self, seal: &Path) -> bool {
+        let of = match self {
+            SealError::Source(
+                SourceError::Changed { file, .. }
+                | SourceError::NotAFile { file, .. }
+                | SourceError::Io { file, .. },
+            )
+            | SealError::Io { file, .. } => file,
+            _ => return false,
+        };
+        *of == seal.in_line().to_string()
+    }
 }
 
 /// What a seal says about one tensor.
@@ -208,6 +224,8 @@ pub struct Seal {
     /// For each file, begin and end of the long arrays of its metadata, where it says so.
     arrays: Vec<Option<Vec<(u64, u64)>>>,
     warnings: Vec<String>,
+    /// Whether sums could not be read from it the last time.
+    lost: AtomicBool,
 }
 
 impl Seal {
@@ -219,6 +237,11 @@ impl Seal {
     /// The seal file, as it was opened.
     pub(crate) fn file(&self) -> &Source {
         &self.file
+    }
+
+    /// Whether the seal file is not on a local file system: whoever reads from it may have to wait.
+    pub fn is_far(&self) -> bool {
+        self.file.io() == IoMode::Pread
     }
 
     /// Whether the seal file is still what was loaded; one that was replaced by a rename is.
@@ -265,6 +288,27 @@ impl Seal {
     /// The CRC32 of chunks `first..first + out.len()` of `piece`, read from the seal file.
     /// The caller keeps them inside the piece.
     pub fn expected(&self, piece: &Piece, first: u64, out: &mut [u32]) -> Result<(), SealError> {
+        let read = self.read_sums(piece, first, out);
+        match &read {
+            Ok(()) if !self.lost.load(Ordering::Relaxed) => {}
+            Ok(()) => {
+                if self.lost.swap(false, Ordering::Relaxed) {
+                    log::warn!("{}: the seal can be read again", self.path().in_line());
+                }
+            }
+            // Who reads the model is told by an error that does not say whose it is.
+            Err(error) => {
+                if !self.lost.swap(true, Ordering::Relaxed) {
+                    log::error!(
+                        "the seal cannot be read, and what it is needed for fails: {error}"
+                    );
+                }
+            }
+        }
+        read
+    }
+
+    fn read_sums(&self, piece: &Piece, first: u64, out: &mut [u32]) -> Result<(), SealError> {
         /// Sums decoded at a time; three of them fill four groups of four characters.
         const BATCH: usize = 192;
         let table = self.tables.get(piece.index).copied().unwrap_or(0);
@@ -329,6 +373,8 @@ fn table_len(chunks: u64) -> u64 {
 
 #[cfg(test)]
 mod edited;
+#[cfg(test)]
+mod foreign_hand;
 #[cfg(test)]
 mod paddings;
 #[cfg(test)]

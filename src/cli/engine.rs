@@ -4,7 +4,7 @@
 use super::args::NameArgs;
 use super::exit::{self, Exit, Failure};
 use super::options::{HfDtype, Options, Override, SealChoice, SetValue};
-use super::value_file;
+use super::{unopened, value_file};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Read;
@@ -65,6 +65,8 @@ pub(crate) enum UnusedSeal {
     Invalid(PathBuf),
     /// It is of another model.
     Foreign(PathBuf),
+    /// It cannot be read.
+    Unreadable(PathBuf),
 }
 
 /// What the user of a command can do about a seal that is at fault.
@@ -129,7 +131,9 @@ pub(crate) fn open_for_mount(model: &Path, options: &Options) -> Result<Opened> 
         SealChoice::File(_) => Cure::OtherOrNone,
         _ => Cure::ForceOrNone,
     };
-    let mut opened = open_with(model, options, BadSeal::Refuses, cure)?;
+    let loaded = load_known(model, options.io, &options.seal)
+        .map_err(|error| unopened::refused(error, model, &options.seal, options.io))?;
+    let mut opened = open_loaded(loaded, model, options, BadSeal::Refuses, cure)?;
     if let (Some(likeness), Some(like)) = (opened.likeness.take(), &options.like) {
         likeness.check().map_err(|error| unlike(error, model, options, like))?;
     }
@@ -155,7 +159,17 @@ fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
-    let mut loaded = load_known(path, options.io, &options.seal)?;
+    let loaded = load_known(path, options.io, &options.seal)?;
+    open_loaded(loaded, path, options, bad_seal, cure)
+}
+
+fn open_loaded(
+    mut loaded: Loaded,
+    path: &Path,
+    options: &Options,
+    bad_seal: BadSeal,
+    cure: Cure,
+) -> Result<Opened> {
     let mut warnings = Vec::new();
     if options.on_corruption == OnCorruption::Log {
         warnings.push(SERVES_DAMAGE.into());
@@ -164,17 +178,25 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
     match choose_seal(&loaded, path, &options.seal)? {
         Some(file) => match Seal::load(&file, &loaded.model, &loaded.sources) {
             Ok(found) => seal = Some(found),
-            Err(error) if error.is_mistrust() && bad_seal == BadSeal::IsTold => {
-                unused_seal = Some(match error {
-                    SealError::Foreign { .. } => UnusedSeal::Foreign(file),
-                    _ => UnusedSeal::Invalid(file),
-                });
-                let text = exit::message(&seal_error(error, cure));
+            Err(error) => {
+                let unused = match &error {
+                    SealError::Foreign { .. } => Some(UnusedSeal::Foreign(file.clone())),
+                    error if error.is_mistrust() => Some(UnusedSeal::Invalid(file.clone())),
+                    error if error.is_of(&file) => Some(UnusedSeal::Unreadable(file.clone())),
+                    _ => None,
+                };
+                let error = match error {
+                    SealError::Source(error) => unreadable_seal(&file, error),
+                    error => seal_error(error, cure),
+                };
+                if bad_seal == BadSeal::Refuses || unused.is_none() {
+                    return Err(error);
+                }
+                unused_seal = unused;
+                let text = exit::message(&error);
                 exit::say(&text);
                 warnings.push(text.replace('\n', "; "));
             }
-            Err(SealError::Source(error)) => return Err(unreadable_seal(&file, error)),
-            Err(error) => return Err(seal_error(error, cure)),
         },
         None if options.seal == SealChoice::None => {
             unused_seal = seal::find(&loaded.entry).map(UnusedSeal::Ignored);

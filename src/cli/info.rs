@@ -96,6 +96,9 @@ fn seal_words(opened: &Opened) -> String {
             Some(UnusedSeal::Foreign(path)) => {
                 format!("OF ANOTHER MODEL, not used: {}", shown(path))
             }
+            Some(UnusedSeal::Unreadable(path)) => {
+                format!("UNREADABLE, not used: {}", shown(path))
+            }
             Some(UnusedSeal::Ignored(_)) => "ignored".into(),
             None => "none (weightfs seal MODEL makes one)".into(),
         };

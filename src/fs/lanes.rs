@@ -136,9 +136,12 @@ impl WeightFs {
         shards.into_iter().flatten().find(|&shard| slow(shard))
     }
 
-    /// Whether a source is not on a local file system.
+    /// Whether a source is not on a local file system, or the seal is not: the sums that its bytes
+    /// are compared with are read when they are needed.
     fn is_slow(&self, shard: u32) -> bool {
-        let source = self.parts.store.sources().get(shard as usize);
+        let store = &self.parts.store;
+        let source = store.sources().get(shard as usize);
         source.is_some_and(|source| source.io() == IoMode::Pread)
+            || store.seal().is_some_and(|seal| seal.is_far())
     }
 }

@@ -7,7 +7,7 @@ use super::hex::crc_hex;
 use super::place::{self, Draft, beside, cache_home, cached_in, exists};
 use super::read::MAX_LEN;
 use super::sums::{Sums, crc_of, sum_piece};
-use super::target;
+use super::target::{self, Place};
 use super::whole::Whole;
 use super::write::{Times, Writer};
 use super::{Seal, SealError, table_len};
@@ -145,7 +145,7 @@ pub(super) fn create_in(
     }
     writer.finish(&files).map_err(|e| fail("write", e))?;
     // A long time has passed: something else may lie there now.
-    target::check(&path, sources, entry)?;
+    target::check(&path, Place::of(options), sources, entry)?;
     draft.commit().map_err(|e| fail("rename", e))?;
     Ok(SealReport {
         outcome: Outcome::Written,
@@ -236,7 +236,7 @@ impl<'a> Places<'a> {
     /// What lies at one of the places already, and is not to be replaced.
     pub(super) fn taken(&self, sources: &[Source]) -> Result<Option<PathBuf>, SealError> {
         if let Some(output) = self.output {
-            target::check(output, sources, self.entry)?;
+            target::check(output, Place::Named, sources, self.entry)?;
         }
         let places = match self.output {
             Some(output) => [Some(output), None],
@@ -266,7 +266,7 @@ impl<'a> Places<'a> {
             return Ok((draft, output.to_owned()));
         }
         let first = self.beside;
-        target::check(&first, sources, self.entry)?;
+        target::check(&first, Place::Own { force: self.force }, sources, self.entry)?;
         let refused = match Draft::new(&first) {
             Ok(draft) => return Ok((draft, first)),
             Err(e) => e,
@@ -281,7 +281,7 @@ impl<'a> Places<'a> {
         // of no use.
         match self.in_cache {
             Some(path) if elsewhere && !exists(&first) => {
-                target::check(&path, sources, self.entry)?;
+                target::check(&path, Place::Own { force: self.force }, sources, self.entry)?;
                 let dir = path.parent().unwrap_or(&path);
                 let draft = place::make_dir(dir)
                     .and_then(|()| Draft::new(&path))

@@ -5,13 +5,13 @@
 //! what is missing.
 
 use super::described::described;
+use super::remains::Remains;
 use super::verify::{Tally, VerifyOptions, VerifyReport, verify, verify_files};
 use super::{Seal, SealError};
+use crate::bytes::line::InLine;
 use crate::model::Model;
 use crate::source::{IoMode, Source};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A report and the model that its tensors are counted in.
 #[derive(Debug)]
@@ -44,7 +44,13 @@ pub fn verify_against(
         }
         Err(foreign @ SealError::Foreign { .. }) => {
             let sources: Vec<_> = sources.iter().map(Some).collect();
-            match by_description(path, described(path)?, &sources, options, progress) {
+            let Ok(mut sealed) = described(path) else {
+                return Err(foreign);
+            };
+            for (shard, own) in sealed.shards.iter_mut().zip(&model.shards) {
+                shard.file.clone_from(&own.file);
+            }
+            match by_description(path, sealed, &sources, options, progress) {
                 Ok(Some((verified, Likeness::Shown))) => Ok(verified),
                 // It can be opened and is shorter than the header of the one that was sealed.
                 Ok(Some((_, Likeness::Possible)) | None) | Err(SealError::Foreign { .. }) => {
@@ -69,46 +75,40 @@ pub fn verify_unopened(
     options: VerifyOptions,
     progress: &dyn Fn(u64),
 ) -> Option<Result<Verified, SealError>> {
-    let model = described(path).ok()?;
-    let names = beside(&model, entry)?;
-    // A list of shards is the model's, and none of the files that were sealed.
-    let asked = |named: &Path| named == entry || names.iter().any(|name| name == named);
-    if !named.is_none_or(asked) {
-        return None;
-    }
-    let mut sources = Vec::new();
-    for name in &names {
-        match name.metadata() {
-            Ok(_) => sources.push(Some(Source::open(name, io).ok()?)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => sources.push(None),
-            Err(_) => return None,
-        }
-    }
-    if sources.iter().all(Option::is_none) {
-        return None;
-    }
-    let sources: Vec<_> = sources.iter().map(Option::as_ref).collect();
-    match by_description(path, model, &sources, options, progress) {
+    let remains = Remains::find(path, entry, named, io).ok()??;
+    let sources = remains.sources();
+    match by_description(path, remains.model.clone(), &sources, options, progress) {
         Ok(None) | Err(SealError::Foreign { .. }) => None,
         Ok(Some((verified, _))) => Some(Ok(verified)),
         Err(e) => Some(Err(e)),
     }
 }
 
-/// Where the files of `model` are. Their names come from a file: they must not lead anywhere
-/// else.
-fn beside(model: &Model, entry: &Path) -> Option<Vec<PathBuf>> {
-    // What is called so is a list of shards, not a file that was sealed.
-    let is_list = entry.extension().is_some_and(|extension| extension == "json");
-    if model.shards.len() == 1 && !is_list {
-        return Some(vec![entry.to_owned()]);
+/// What the seal at `path` has against the files of a model that cannot be opened: that it is not
+/// valid, or that one of them is missing, has another length or begins with another header than
+/// the one that was sealed. `None`: they are what was sealed, as far as one can see before the
+/// data, or the seal says nothing about them. For `entry` and `named` see [`verify_unopened`].
+pub fn objection(path: &Path, entry: &Path, named: Option<&Path>, io: IoMode) -> Option<SealError> {
+    let remains = match Remains::find(path, entry, named, io) {
+        Ok(remains) => remains?,
+        Err(error) => return Some(error),
+    };
+    let foreign = |what| Some(SealError::Foreign { file: path.in_line().to_string(), what });
+    for (shard, source) in remains.model.shards.iter().zip(&remains.sources) {
+        let name = String::from_utf8_lossy(&shard.file);
+        match source.as_ref().map(Source::len) {
+            None => {
+                return foreign(format!("{name:?} is not there, sealed were {} bytes", shard.len));
+            }
+            Some(len) if len != shard.len => {
+                return foreign(format!("{name:?} has {len} bytes, sealed were {}", shard.len));
+            }
+            Some(_) => {}
+        }
     }
-    let mut names = model.shards.iter().map(|shard| Path::new(OsStr::from_bytes(&shard.file)));
-    names.try_fold(Vec::new(), |mut paths, name| {
-        (name.file_name() == Some(name.as_os_str())).then_some(())?;
-        paths.push(entry.with_file_name(name));
-        Some(paths)
-    })
+    let seal = Seal::load_described(path, &remains.model, &remains.sources());
+    let sources: Vec<_> = remains.sources.into_iter().flatten().collect();
+    seal.and_then(|seal| seal.check_headers(&remains.model, &sources)).err()
 }
 
 /// `None` when the bytes are not those of the seal, so that nothing is known about them.
@@ -148,6 +148,8 @@ fn likeness(tally: &Tally, resized: bool) -> Option<Likeness> {
         // They say themselves what they are. If a file is as it was and its header too, then
         // it is the seal that describes another one.
         (0, _) => resized.then_some(Likeness::Shown),
+        // Nothing but headers was sealed: one of the same length is no other model's.
+        (_, 0) if data.sealed == 0 && !resized => Some(Likeness::Shown),
         // Nothing is there that could be another model's.
         (_, 0) => match headers.sealed - headers.missing {
             0 => Some(Likeness::Possible),
@@ -183,6 +185,9 @@ mod tests {
         assert!(case(chunks(2, 2, 0), chunks(9, 9, 0), true));
         assert!(!case(chunks(2, 1, 1), chunks(9, 9, 0), true));
         assert!(!case(chunks(2, 0, 2), chunks(0, 0, 0), true));
+        // Nothing but headers was sealed.
+        assert!(case(chunks(1, 0, 1), chunks(0, 0, 0), false));
+        assert!(!case(chunks(1, 0, 1), chunks(0, 0, 0), true));
         let of = |missing| {
             let (headers, data) = (chunks(2, missing, 0), chunks(9, 9, 0));
             likeness(&Tally { headers, data }, true)

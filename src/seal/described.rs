@@ -1,17 +1,21 @@
 //! The model as its seal describes it, for when the model's own header is damaged.
 
 use super::entry::Entry;
+use super::grid::Part;
 use super::hex::from_hex;
 use super::lexer::{LexError, Lexer};
-use super::read::{MAX_LEN, lexed, open};
+use super::read::{MAX_LEN, lexed, open, version_of};
 use super::{SealError, VERSION};
 use crate::bytes::line::InLine;
 use crate::dtype::DType;
 use crate::model::{ByteOrder, Extent, Format, Model, Shard, Tensor};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Tensors that are believed in; no model has a tenth of it.
 const MAX_TENSORS: usize = 1_000_000;
+/// Files that are believed in.
+const MAX_FILES: usize = 100_000;
 /// Longest name that is kept, bytes.
 const MAX_NAME: usize = 1 << 20;
 
@@ -24,18 +28,8 @@ pub(super) fn described(path: &Path) -> Result<Model, SealError> {
     if file.len() > MAX_LEN {
         return Err(invalid(format!("it has {} bytes, more than {MAX_LEN}", file.len())));
     }
-    let mut model = Model {
-        format: Format::Gguf,
-        format_version: 0,
-        byte_order: ByteOrder::Little,
-        architecture: None,
-        name: None,
-        metadata: Vec::new(),
-        shards: Vec::new(),
-        tensors: Vec::new(),
-        warnings: Vec::new(),
-    };
-    let (mut version, mut promised, mut found, mut bad) = (None, None, None, None);
+    let mut description = Description::default();
+    let (mut version, mut promised, mut found) = (None, None, None);
     let mut lexer = Lexer::new(&file);
     let read = lexer.object(|lexer, key| {
         match key {
@@ -47,7 +41,7 @@ pub(super) fn described(path: &Path) -> Result<Model, SealError> {
             }
             b"body" => {
                 lexer.hash_from_here()?;
-                bad = body(lexer, &mut model)?;
+                description.body(lexer)?;
                 found = Some(lexer.hash_to_here()?);
             }
             _ => lexer.skip()?,
@@ -58,60 +52,104 @@ pub(super) fn described(path: &Path) -> Result<Model, SealError> {
     if version != Some(VERSION) || promised.is_none() || promised != found {
         return Err(invalid("its own hash or version is wrong".to_owned()));
     }
-    match bad {
-        Some(bad) => Err(invalid(bad)),
-        None => Ok(model),
-    }
+    description.model().map_err(|what| invalid(what.to_owned()))
 }
 
-/// Fills the model; what is wrong with the description, in words.
-fn body(lexer: &mut Lexer<'_>, model: &mut Model) -> Result<Option<String>, LexError> {
-    let mut bad: Option<String> = None;
-    let (mut entry, mut scratch) = (Entry::default(), Vec::new());
-    lexer.object(|lexer, key| match key {
-        b"sources" => lexer.array(|lexer| {
-            let wrong = entry.read(lexer, MAX_NAME, None, &mut scratch)?;
-            match (wrong, shard(&entry, model)) {
-                (None, Some(shard)) => model.shards.push(shard),
-                _ => bad = bad.take().or(Some("a source that is not described".to_owned())),
-            }
-            Ok(())
-        }),
-        b"tensors" => lexer.array(|lexer| {
-            let wrong = entry.read(lexer, MAX_NAME, None, &mut scratch)?;
-            match (wrong, tensor(&entry, model)) {
-                (None, Some(tensor)) if model.tensors.len() < MAX_TENSORS => {
-                    model.tensors.push(tensor);
+/// What a body says, in whatever order.
+#[derive(Default)]
+struct Description {
+    format: Option<(Format, u32)>,
+    shards: Vec<Shard>,
+    /// Where the data of each file begin, where it says so.
+    starts: Vec<Option<u64>>,
+    tensors: Vec<Tensor>,
+    /// Length of the header of each file.
+    headers: HashMap<u64, u64>,
+    bad: Option<&'static str>,
+}
+
+impl Description {
+    fn body(&mut self, lexer: &mut Lexer<'_>) -> Result<(), LexError> {
+        let (mut entry, mut scratch) = (Entry::default(), Vec::new());
+        lexer.object(|lexer, key| {
+            let add = match key {
+                b"sources" => Description::source,
+                b"tensors" => Description::tensor,
+                b"regions" => Description::region,
+                _ => return lexer.skip(),
+            };
+            lexer.array(|lexer| {
+                let wrong = entry.read(lexer, MAX_NAME, None, &mut scratch)?;
+                let added = wrong.is_none().then(|| add(self, &entry)).flatten();
+                if added.is_none() && self.bad.is_none() {
+                    self.bad = Some("a file, region or tensor that it does not describe");
                 }
-                _ => bad = bad.take().or(Some("a tensor that is not described".to_owned())),
-            }
-            Ok(())
-        }),
-        _ => lexer.skip(),
-    })?;
-    Ok(bad)
-}
+                Ok(())
+            })
+        })
+    }
 
-fn shard(entry: &Entry, model: &mut Model) -> Option<Shard> {
-    model.format = Format::from_name(&entry.format)?;
-    model.format_version = entry.format_version?.try_into().ok()?;
-    Some(Shard {
-        file: entry.name().into(),
-        len: entry.size?,
-        data_start: entry.data_start?,
-        tensor_infos: entry.tensor_infos.unwrap_or(0),
-    })
-}
+    fn source(&mut self, entry: &Entry) -> Option<()> {
+        let format = Format::from_name(&entry.format)?;
+        let version = version_of(entry, format)?.try_into().ok()?;
+        self.format = Some((format, version));
+        self.starts.push(entry.data_start);
+        self.shards.push(Shard {
+            file: entry.name().into(),
+            len: entry.size?,
+            data_start: 0,
+            tensor_infos: entry.tensor_infos.unwrap_or(0),
+        });
+        Some(())
+    }
 
-fn tensor(entry: &Entry, model: &Model) -> Option<Tensor> {
-    let shard: u32 = entry.source?.try_into().ok()?;
-    let (offset, len) = (entry.offset?, entry.nbytes?);
-    let end = offset.checked_add(len)?;
-    (end <= model.shards.get(shard as usize)?.len).then_some(())?;
-    Some(Tensor {
-        name: entry.name().into(),
-        dtype: DType::from_name(std::str::from_utf8(&entry.dtype).ok()?)?,
-        shape: entry.shape.as_slice().into(),
-        extent: Extent { shard, offset, len },
-    })
+    fn region(&mut self, entry: &Entry) -> Option<()> {
+        if *entry.kind == *Part::Header.kind().as_bytes() && self.headers.len() < MAX_FILES {
+            self.headers.entry(entry.source?).or_insert(entry.nbytes?);
+        }
+        Some(())
+    }
+
+    fn tensor(&mut self, entry: &Entry) -> Option<()> {
+        let shard: u32 = entry.source?.try_into().ok()?;
+        let (offset, len) = (entry.offset?, entry.nbytes?);
+        (self.tensors.len() < MAX_TENSORS).then_some(())?;
+        self.tensors.push(Tensor {
+            name: entry.name().into(),
+            dtype: DType::from_name(std::str::from_utf8(&entry.dtype).ok()?)?,
+            shape: entry.shape.as_slice().into(),
+            extent: Extent { shard, offset, len },
+        });
+        Some(())
+    }
+
+    /// The model, of which everything lies inside its file; or what is wrong, in words.
+    fn model(self) -> Result<Model, &'static str> {
+        let Description { format, mut shards, starts, tensors, headers, bad } = self;
+        for (number, (shard, start)) in (0..).zip(shards.iter_mut().zip(starts)) {
+            shard.data_start = start.or(headers.get(&number).copied()).unwrap_or(shard.len);
+        }
+        let inside = |tensor: &Tensor| {
+            let Extent { shard, offset, len } = tensor.extent;
+            let end = offset.checked_add(len)?;
+            (end <= shards.get(shard as usize)?.len).then_some(())
+        };
+        if !tensors.iter().all(|tensor| inside(tensor).is_some()) {
+            return Err("a tensor outside of its file");
+        }
+        let (Some((format, format_version)), None) = (format, bad) else {
+            return Err(bad.unwrap_or("it lists no files"));
+        };
+        Ok(Model {
+            format,
+            format_version,
+            byte_order: ByteOrder::Little,
+            architecture: None,
+            name: None,
+            metadata: Vec::new(),
+            shards,
+            tensors,
+            warnings: Vec::new(),
+        })
+    }
 }

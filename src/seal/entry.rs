@@ -8,6 +8,9 @@ use super::lexer::{LexError, Lexer, Place};
 const WORD: usize = 4096;
 /// Dimensions that are kept: more than any tensor has, so that a longer list differs.
 const DIMENSIONS: usize = 4096;
+/// Keys that may stand there with `null` instead of a value.
+const OPTIONAL: [&[u8]; 6] =
+    [b"arrays", b"data_start", b"format_version", b"mtime", b"sha256", b"tensor_infos"];
 /// Arrays that are kept, of all files together: more than all values that a GGUF may have find
 /// room for, at the length from which on they are listed.
 pub(super) const ARRAYS: usize = 1 << 16;
@@ -74,6 +77,9 @@ impl Entry {
         self.clear();
         let mut bad = None;
         lexer.object(|lexer, key| {
+            if OPTIONAL.contains(&key) && lexer.null()? {
+                return Ok(());
+            }
             match key {
                 b"name" => lexer.string(&mut self.name, limit)?,
                 b"name_hex" => {

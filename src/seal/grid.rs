@@ -90,6 +90,12 @@ pub const fn is_chunk_size(bytes: u64) -> bool {
 impl Grid {
     /// Cuts `model` into chunks of `chunk` bytes, a size for which [`is_chunk_size`] holds.
     pub fn new(model: &Model, chunk: u64) -> Grid {
+        Grid::with_headers(model, chunk, &[])
+    }
+
+    /// As [`Grid::new`], where headers end at other places than the data begin: what lies between
+    /// is padding.
+    pub(super) fn with_headers(model: &Model, chunk: u64, ends: &[Option<u64>]) -> Grid {
         let mut order: Vec<u32> = (0..model.tensors.len() as u32)
             .filter(|&i| model.tensors[i as usize].extent.len > 0)
             .collect();
@@ -112,7 +118,8 @@ impl Grid {
                 .filter(|i| mine(i))
                 .map_or(shard.len, |&i| model.tensors[i as usize].extent.offset);
             let mut at = 0;
-            grid.push(&mut at, shard.data_start.min(first).min(shard.len), Part::Header);
+            let end = ends.get(number).copied().flatten().unwrap_or(shard.data_start);
+            grid.push(&mut at, end.min(first).min(shard.len), Part::Header);
             while let Some(i) = order.next_if(mine) {
                 let extent = model.tensors[i as usize].extent;
                 grid.push(&mut at, extent.offset, Part::Padding);

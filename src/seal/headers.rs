@@ -3,7 +3,7 @@
 //! Every chunk's CRC32 always; the SHA-256 only of headers short enough that nobody waits for
 //! it. That of a longer one is for [`super::verify`], like those of tensors.
 
-use super::grid::Part;
+use super::grid::{Part, Piece};
 use super::hex::{crc_hex, hex};
 use super::sums::{Sums, sum_piece};
 use super::write::arrays_of;
@@ -46,9 +46,16 @@ impl Seal {
     }
 
     /// The headers were parsed before their bytes were known to be good; now they are.
-    pub(super) fn check_headers(&self, sources: &[Source]) -> Result<(), SealError> {
+    pub(super) fn check_headers(&self, model: &Model, sources: &[Source]) -> Result<(), SealError> {
         let file = || self.path().in_line().to_string();
-        for piece in self.grid.pieces().filter(|p| p.part == Part::Header) {
+        // Before the data; what aligns them may be a piece of its own.
+        let before = |piece: &Piece| {
+            piece.part == Part::Header
+                || piece.offset < model.shards[piece.shard as usize].data_start
+                    && piece.part == Part::Padding
+        };
+        let shards = 0..self.grid.shards() as u32;
+        for piece in shards.flat_map(|shard| self.grid.pieces_from(shard, 0).take_while(before)) {
             let source = &sources[piece.shard as usize];
             let sealed = self.header_sha256(&piece).filter(|_| piece.len <= HASHED_AT_ONCE);
             let sums = sum_piece(source, &self.grid, &piece, sealed.is_some(), |_, _| true)?;

@@ -142,9 +142,9 @@ impl<'a> Lexer<'a> {
         Ok(there)
     }
 
-    /// The end of the file, after at most one newline.
+    /// The end of the file, after white space.
     pub(super) fn end(&mut self) -> Result<()> {
-        if self.peek()? == Some(b'\n') {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek()? {
             self.at += 1;
         }
         match self.peek()? {
@@ -223,6 +223,15 @@ impl<'a> Lexer<'a> {
             Some(b'.' | b'e' | b'E') => self.unexpected(WHAT),
             _ => Ok(value),
         }
+    }
+
+    /// Takes `null` where it stands; whether it does.
+    pub(super) fn null(&mut self) -> Result<bool> {
+        let there = self.token("a value")? == b'n';
+        if there {
+            self.word(b"null")?;
+        }
+        Ok(there)
     }
 
     /// A string, unescaped into `out`; its UTF-8 is checked.

@@ -8,7 +8,7 @@ use super::create::{Files, Outcome, Places, SealOptions, SealReport, crcs_for, k
 use super::grid::{Grid, Part, Piece};
 use super::place::cache_home;
 use super::sums::Sums;
-use super::target;
+use super::target::{self, Place};
 use super::write::{Times, Writer};
 use super::{Seal, SealError};
 use crate::bytes::line::InLine;
@@ -89,7 +89,7 @@ pub fn merge(
     for source in sources {
         source.check_unchanged()?;
     }
-    target::check(&path, sources, entry)?;
+    target::check(&path, Place::of(options), sources, entry)?;
     draft.commit().map_err(|e| fail("rename", e))?;
     Ok(SealReport {
         outcome: Outcome::Written,

@@ -10,11 +10,12 @@ use super::lexer::{LexError, Lexer};
 use super::target::begins_as_seal;
 use super::{Promise, Seal, SealError, VERSION};
 use crate::bytes::line::InLine;
-use crate::model::Model;
+use crate::model::{Format, Model};
 use crate::source::{IoMode, Source, SourceError, timestamp};
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 /// Longest seal that is read or written, bytes: that of a model of 10 TB at the default
 /// chunk size.
@@ -49,6 +50,10 @@ struct Reader<'a> {
     trouble: Option<Trouble>,
     grid: Option<Grid>,
     shifts: Option<Shifts>,
+    /// Whether a list came before its grid was known, and was skipped.
+    again: bool,
+    /// Where headers end, if not where the data begin, by shard.
+    header_ends: Vec<Option<u64>>,
     tables: Vec<u64>,
     promises: Vec<Promise>,
     /// Whether there are SHA-256: all or none.
@@ -72,7 +77,7 @@ impl Seal {
     pub fn load(path: &Path, model: &Model, sources: &[Source]) -> Result<Seal, SealError> {
         let seal = Seal::load_layout(path, model, sources)?;
         seal.check_arrays(model)?;
-        seal.check_headers(sources)?;
+        seal.check_headers(model, sources)?;
         Ok(seal)
     }
 
@@ -113,13 +118,15 @@ fn load(
         return Err(invalid(format!("it has {} bytes, more than {most}", file.len())));
     }
     let longest_name = model.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
-    let mut reader = Reader {
+    let begin = || Reader {
         model,
         sources,
         limit: 4096 + 3 * longest_name,
         trouble: None,
         grid: None,
         shifts: None,
+        again: false,
+        header_ends: vec![None; model.shards.len()],
         tables: Vec::new(),
         promises: Vec::with_capacity(model.tensors.len()),
         hashed: None,
@@ -133,8 +140,18 @@ fn load(
         entry: Entry::default(),
         scratch: Vec::new(),
     };
-    let parsed = reader.frame(&mut Lexer::new(&file));
-    lexed(parsed, &file)?;
+    let mut reader = begin();
+    lexed(reader.frame(&mut Lexer::new(&file)), &file)?;
+    // What a list has to be compared with may stand behind it: the size of the chunks, or where
+    // the headers end.
+    for _ in 0..2 {
+        let (true, None, Some(grid)) = (reader.again, &reader.trouble, &reader.grid) else { break };
+        let (chunk, ends) = (grid.chunk_bytes(), std::mem::take(&mut reader.header_ends));
+        reader = begin();
+        reader.cut(Grid::with_headers(model, chunk, &ends));
+        reader.header_ends = ends;
+        lexed(reader.frame(&mut Lexer::new(&file)), &file)?;
+    }
     match reader.trouble {
         Some(Trouble::Invalid(what)) => return Err(invalid(what)),
         Some(Trouble::Foreign(what)) => return Err(SealError::Foreign { file: name, what }),
@@ -155,6 +172,7 @@ fn load(
         arrays: reader.arrays,
         warnings: reader.warnings,
         created: reader.created,
+        lost: AtomicBool::new(false),
         file,
     };
     seal.file.check_unchanged()?;
@@ -335,16 +353,20 @@ impl Reader<'_> {
             self.invalid("\"chunk\" lacks algorithm, grid or encoding");
         }
         match size {
-            Some(size) if is_chunk_size(size) => {
-                let grid = Grid::new(self.model, size);
-                self.tables = vec![0; grid.slots()];
-                self.grid = Some(grid);
-                self.shifts = Some(Shifts::new(size));
-            }
+            // Known from a first reading.
+            Some(size) if self.grid.as_ref().is_some_and(|grid| grid.chunk_bytes() == size) => {}
+            Some(size) if is_chunk_size(size) => self.cut(Grid::new(self.model, size)),
             Some(size) => self.invalid(SealError::ChunkSize(size).to_string()),
             None => self.invalid("\"chunk\" lacks its size"),
         }
         Ok(())
+    }
+
+    /// Takes the chunks to be those of `grid`.
+    fn cut(&mut self, grid: Grid) {
+        self.tables = vec![0; grid.slots()];
+        self.shifts = Some(Shifts::new(grid.chunk_bytes()));
+        self.grid = Some(grid);
     }
 
     /// Reads one object of a list into `self.entry`. Whether what is needed was there, and
@@ -384,10 +406,17 @@ impl Reader<'_> {
             Some(source) => source.path().in_line().to_string(),
             None => shard.file.in_line().to_string(),
         };
+        // What only saves time need not be there: it follows from the header, whose bytes are
+        // compared.
+        let version = u64::from(self.model.format_version);
         let layout = [
-            ("version", u64::from(self.model.format_version), entry.format_version),
-            ("data start", shard.data_start, entry.data_start),
-            ("start of tensor infos", shard.tensor_infos, entry.tensor_infos),
+            ("version", version, version_of(entry, self.model.format)),
+            ("data start", shard.data_start, entry.data_start.or(Some(shard.data_start))),
+            (
+                "start of tensor infos",
+                shard.tensor_infos,
+                entry.tensor_infos.or(Some(shard.tensor_infos)),
+            ),
         ];
         let differs = if entry.format != self.model.format.name().as_bytes() {
             let was = entry.format.in_line().to_string();
@@ -412,7 +441,9 @@ impl Reader<'_> {
             self.foreign(format!("{shown}: {what} is {is}, sealed was {was}"));
         } else if *entry.name() != *shard.file {
             self.warnings.push(format!("{shown} was sealed under the name {sealed:?}"));
-        } else if let Some(mtime) = mtime.filter(|mtime| entry.mtime != mtime.as_bytes()) {
+        } else if let Some(mtime) = mtime.filter(|mtime| entry.mtime != mtime.as_bytes())
+            && !entry.mtime.is_empty()
+        {
             self.warnings.push(format!(
                 "{shown} has another modification time than when it was sealed ({mtime}, was {})",
                 entry.mtime.in_line()
@@ -428,6 +459,15 @@ impl Reader<'_> {
             let word = if has { "a" } else { "no" };
             self.invalid(format!("{} has {word} SHA-256, unlike what stands before it", what()));
         }
+    }
+}
+
+/// The version of a file's format that an entry means. safetensors has none: a seal may say
+/// nothing, 0 or 1.
+pub(super) fn version_of(entry: &Entry, format: Format) -> Option<u64> {
+    match (format, entry.format_version) {
+        (Format::Safetensors, None | Some(0 | 1)) => Some(0),
+        (_, version) => version,
     }
 }
 

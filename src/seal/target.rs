@@ -1,20 +1,50 @@
 //! What a new seal may take the place of: an older seal, and nothing else.
 
-use super::SealError;
+use super::peek::peek;
 use super::read::open;
+use super::{SealError, SealOptions};
 use crate::bytes::line::InLine;
 use crate::source::Source;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What every seal that this program wrote begins with, apart from spacing.
-const BEGINNING: &[u8] = b"{\"weightfs_manifest\"";
+/// What seals begin with, apart from spacing: all that this program wrote with the first.
+const BEGINNINGS: [&[u8]; 2] = [b"{\"weightfs_manifest\"", b"{\"body_sha256\""];
+
+/// Whose place a seal is to be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The model's own, where nothing but its seal has anything to look for: with force
+    /// whatever lies there is taken to have been one.
+    Own {
+        /// Whether the user said so.
+        force: bool,
+    },
+    /// One that the user named.
+    Named,
+}
+
+impl Place {
+    /// The one that the caller of a sealing means.
+    pub(super) fn of(options: &SealOptions) -> Place {
+        match options.output {
+            Some(_) => Place::Named,
+            None => Place::Own { force: options.force },
+        }
+    }
+}
 
 /// Whether a seal may be written to `path`: nothing is there, or a seal, or a link to one
-/// (the link is replaced). A file of the model is never replaced, nor what is no regular
-/// file or no seal, whoever asks for it.
-pub(super) fn check(path: &Path, sources: &[Source], entry: &Path) -> Result<(), SealError> {
+/// (the link is replaced); at the model's own place and with force also any other file that is
+/// no model. A file of the model is never replaced, nor what is no regular file, whoever asks
+/// for it.
+pub(super) fn check(
+    path: &Path,
+    place: Place,
+    sources: &[Source],
+    entry: &Path,
+) -> Result<(), SealError> {
     let occupied = |what: &str| {
         Err(SealError::Occupied { file: path.in_line().to_string(), what: what.to_owned() })
     };
@@ -35,18 +65,46 @@ pub(super) fn check(path: &Path, sources: &[Source], entry: &Path) -> Result<(),
     if of_model {
         return occupied("it is a file of the model itself");
     }
-    if !begins_as_seal(&file)? {
-        let len = file.len();
-        return occupied(&format!(
-            "it is a file of {len} bytes that does not begin as a weightfs seal"
-        ));
+    if begins_as_seal(&file)? {
+        return Ok(());
     }
-    Ok(())
+    match place {
+        Place::Own { force: true } => match model_by_its_look(&file)? {
+            Some(what) => occupied(what),
+            None => Ok(()),
+        },
+        Place::Own { force: false } | Place::Named => {
+            let len = file.len();
+            occupied(&format!("it is a file of {len} bytes that does not begin as a weightfs seal"))
+        }
+    }
 }
 
-/// Whether the file at `path` begins as seals do; what cannot be read does not.
+/// What kind of model a file looks like, if it does.
+fn model_by_its_look(file: &Source) -> Result<Option<&'static str>, SealError> {
+    let mut room = [0; 4096];
+    let begin = &mut room[..file.len().min(4096) as usize];
+    file.read_at(0, begin)?;
+    let named = |word: &[u8]| begin.windows(word.len()).any(|there| there == word);
+    Ok(match begin {
+        [b'G', b'G', b'U', b'F', ..] => Some("it is a GGUF file"),
+        begin if is_safetensors(begin, file.len()) => Some("it is a safetensors file"),
+        [b'{', ..] if named(b"\"weight_map\"") => Some("it is an index of shards"),
+        _ => None,
+    })
+}
+
+/// A length that the file has room for, and JSON.
+fn is_safetensors(begin: &[u8], len: u64) -> bool {
+    let Some((header, json)) = begin.split_first_chunk::<8>() else { return false };
+    let header = u64::from_le_bytes(*header);
+    json.first() == Some(&b'{') && header >= 2 && header <= len.saturating_sub(8)
+}
+
+/// Whether the file at `path` is meant to be a seal: it begins as those of this program do, or
+/// it is JSON that lists files as seals do. What cannot be read is none.
 pub fn is_seal(path: &Path) -> bool {
-    open(path).and_then(|file| begins_as_seal(&file)).unwrap_or(false)
+    open(path).and_then(|file| begins_as_seal(&file)).unwrap_or(false) || peek(path).is_ok()
 }
 
 /// Whether a file begins as seals do.
@@ -54,8 +112,11 @@ pub(super) fn begins_as_seal(file: &Source) -> Result<bool, SealError> {
     let mut room = [0; 256];
     let begin = &mut room[..file.len().min(256) as usize];
     file.read_at(0, begin)?;
-    let mut begin = begin.iter().filter(|byte| !byte.is_ascii_whitespace());
-    Ok(BEGINNING.iter().all(|expected| begin.next() == Some(expected)))
+    let begins = |with: &[u8]| {
+        let mut begin = begin.iter().filter(|byte| !byte.is_ascii_whitespace());
+        with.iter().all(|expected| begin.next() == Some(expected))
+    };
+    Ok(BEGINNINGS.iter().any(|with| begins(with)))
 }
 
 #[cfg(test)]
@@ -85,14 +146,18 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
     }
 
-    /// Every kind of thing that is no seal, given as output or found at the seal's own name.
+    /// Every kind of thing that is no seal, given as output or found at the seal's own name; there
+    /// a file that is no model gives way when it has to.
     #[test]
-    fn nothing_but_a_seal_is_replaced() {
+    fn nothing_is_replaced_that_may_be_missed() {
         type Put = (&'static str, &'static dyn Fn(&Case, &Path));
         let puts: &[Put] = &[
             ("hard link to a source", &|c, p| std::fs::hard_link(c.path(1), p).unwrap()),
             ("symlink to a source", &|c, p| symlink(c.path(1), p).unwrap()),
             ("symlink to the entry", &|_, p| symlink("file0", p).unwrap()),
+            ("GGUF", &|_, p| std::fs::write(p, b"GGUF\x03").unwrap()),
+            ("safetensors", &|_, p| std::fs::write(p, b"\x02\0\0\0\0\0\0\0{}").unwrap()),
+            ("index", &|_, p| std::fs::write(p, "{\"weight_map\":{}}").unwrap()),
             ("notes", &|_, p| std::fs::write(p, "my notes").unwrap()),
             ("JSON", &|_, p| std::fs::write(p, "{\"weightfs_manifes\":1}").unwrap()),
             ("empty file", &|_, p| std::fs::write(p, "").unwrap()),
@@ -117,6 +182,11 @@ mod tests {
                 };
                 put(&case, &path);
                 let before = there(&path);
+                if !given && force && ["notes", "JSON", "empty file"].contains(what) {
+                    assert_eq!(seal_to(&case, None, true).unwrap(), Outcome::Written, "{what}");
+                    assert!(case.verify().unwrap().is_good());
+                    continue;
+                }
                 let error = seal_to(&case, given.then(|| path.clone()), force)
                     .err()
                     .unwrap_or_else(|| panic!("{what} was replaced"));
@@ -155,7 +225,8 @@ mod tests {
         std::fs::hard_link(&index, case.dir.path().join("link")).unwrap();
         let sources = case.sources(IoMode::Auto);
         for output in ["index", "link"] {
-            let error = check(&case.dir.path().join(output), &sources, &index).unwrap_err();
+            let error =
+                check(&case.dir.path().join(output), Place::Named, &sources, &index).unwrap_err();
             assert!(error.to_string().contains("a file of the model itself"), "{error}");
         }
     }
@@ -165,9 +236,12 @@ mod tests {
         let case = Case::new();
         let path = case.seal();
         assert_eq!(seal_to(&case, None, true).unwrap(), Outcome::Written);
-        std::fs::write(&path, b" {\n \"weightfs_manifest\" : 1, \"body").unwrap();
-        assert!(seal_to(&case, None, false).unwrap_err().is_mistrust());
-        assert_eq!(seal_to(&case, None, true).unwrap(), Outcome::Written);
+        let whole = std::fs::read(&path).unwrap();
+        for damaged in [b" {\n \"weightfs_manifest\" : 1, \"body", &whole[1..], b"{}", &[0; 9000]] {
+            std::fs::write(&path, damaged).unwrap();
+            assert!(seal_to(&case, None, false).unwrap_err().is_mistrust());
+            assert_eq!(seal_to(&case, None, true).unwrap(), Outcome::Written);
+        }
         let kept = case.dir.path().join("kept");
         std::fs::rename(&path, &kept).unwrap();
         let old = std::fs::read(&kept).unwrap();

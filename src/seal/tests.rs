@@ -266,7 +266,8 @@ fn every_byte_of_a_seal_counts() {
     let path = case.seal();
     let good = std::fs::read(&path).unwrap();
     let sources = case.sources(IoMode::Auto);
-    for at in 0..good.len() {
+    // But for the newline at the end, which may be any white space.
+    for at in 0..good.len() - 1 {
         for mask in [0x01, 0x20, 0x2A] {
             let mut bad = good.clone();
             bad[at] ^= mask;

@@ -196,11 +196,15 @@ fn nothing_but_a_seal_is_replaced_by_one() {
     }
     assert_eq!(fs::read(place.path("m.gguf")).unwrap(), model);
     assert_eq!(fs::read(place.path("notes")).unwrap(), b"mine");
-    // At the seal's own name it is a seal that does not fit.
+    // At the seal's own name it is a seal that does not fit; force replaces that, but no model.
+    fs::write(place.path(SEAL), &model).unwrap();
+    place.run(&["seal", "m.gguf", "--force"]).failed(1, &[SEAL, "remove it yourself"]);
+    assert_eq!(fs::read(place.path(SEAL)).unwrap(), model);
     fs::write(place.path(SEAL), "mine").unwrap();
     place.run(&["seal", "m.gguf"]).failed(5, &[SEAL, "not a weightfs seal"]);
-    place.run(&["seal", "m.gguf", "--force"]).failed(1, &[SEAL, "remove it yourself"]);
     assert_eq!(fs::read(place.path(SEAL)).unwrap(), b"mine");
+    place.run(&["seal", "m.gguf", "--force"]).done();
+    place.run(&["verify", "m.gguf"]).done();
 }
 
 #[test]

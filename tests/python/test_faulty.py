@@ -182,6 +182,64 @@ def end_by(mounted, how):
             os.kill(mounted.pid, signal.SIGTERM)
 
 
+# --- a seal that is somewhere else ---------------------------------------------------------
+# What needs no bytes of the model: values of metadata are read, and checked, when they are asked for.
+OF_NAMES_AND_SIZES = [call for number, call in enumerate(METADATA_CALLS) if number not in (8, 16)]
+
+
+@pytest.fixture
+def far_seal(weightfs, files, faulty, tmp_path):
+    """A model whose seal is behind a faulty source, and nothing of it in memory but what weightfs keeps."""
+    path = model(8 * MIB).write(tmp_path / "m.gguf")
+    weightfs.run("seal", "--chunk-size", "4KiB", "--output", files / "m.json", path)
+    source = faulty(direct_io=True)
+    source.model = path
+    source.seal = source / "m.json"
+    return source
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_seal_that_hangs_holds_up_nobody_else(mount, far_seal, threads):
+    mounted = mount(far_seal.model, f"threads={threads}", f"seal={far_seal.seal}")
+    far_seal.fault("m.json", "hang", start=4096)
+    readers = Background(mounted / "tensors/a.bin", range(0, 8 * MIB - 4096, 8 * MIB // 65))
+    wait_until(far_seal.hanging, 5, "a read that hangs")
+    time.sleep(0.2)
+    took = [timed(lambda call=call: call(mounted)) for call in OF_NAMES_AND_SIZES]
+    assert max(took) < PROMPT, [f"{t * 1000:.0f}" for t in took]
+    far_seal.clear()
+    assert set(readers.results()) == {4096}
+    mounted.unmount()
+
+
+def test_a_seal_that_cannot_be_read_is_a_warning_where_nothing_is_believed(weightfs, mount, far_seal, tmp_path):
+    (tmp_path / "m.gguf.weightfs.json").symlink_to(far_seal.seal)
+    far_seal.fault("m.json", "eio")
+    for command in ("ls", "info"):
+        said = weightfs.run(command, far_seal.model)
+        assert "the seal: cannot" in said.err and "m.gguf.weightfs.json" in said.err, said.err
+    assert "UNREADABLE" in said.text
+    assert weightfs.run("cat", far_seal.model, "a", code=1).out == b""
+    mount.refused(far_seal.model, code=1)
+
+
+@pytest.mark.parametrize("how", ["eio", "killed"])
+def test_a_seal_that_is_lost_is_an_error_of_the_reads_that_need_it_and_is_named(mount, far_seal, how):
+    """No byte is served unchecked; what is known of names and sizes is known still."""
+    mounted = mount(far_seal.model, f"seal={far_seal.seal}")
+    if how == "eio":
+        far_seal.fault("m.json", "eio")
+    else:
+        far_seal.kill()
+    for offset in range(0, 8 * MIB, MIB):
+        assert error_of(mounted / "tensors/b.bin", 4096, offset) == errno.EIO
+    took = [timed(lambda call=call: call(mounted)) for call in OF_NAMES_AND_SIZES]
+    assert max(took) < PROMPT, [f"{t * 1000:.0f}" for t in took]
+    log = mounted.log()
+    assert str(far_seal.seal) in log, log
+    mounted.unmount()
+
+
 @pytest.mark.parametrize("how", ["weightfs umount", "fusermount3", "SIGTERM"])
 @pytest.mark.parametrize("io", ["auto", "mmap"])
 def test_unmounting_while_reads_hang(mount, two_shards, how, io):

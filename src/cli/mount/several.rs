@@ -10,7 +10,7 @@ use crate::cli::exit::{self, Exit, Failure};
 use crate::cli::logfile::Log;
 use crate::cli::options::Options;
 use crate::cli::text::plural;
-use crate::cli::{mountpoint, preflight};
+use crate::cli::{mountpoint, preflight, unopened};
 use anyhow::{Result, anyhow, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -153,7 +153,12 @@ fn open_all(
 
 fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
     if let Some(problem) = &found.problem {
-        bail!("{problem}");
+        return Err(unopened::refused(
+            anyhow!("{problem}"),
+            &found.path,
+            &options.seal,
+            options.io,
+        ));
     }
     let mut opened = engine::open_for_mount(&found.path, options)?;
     opened.warnings.extend(found.warnings.iter().cloned());

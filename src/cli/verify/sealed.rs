@@ -2,10 +2,10 @@
 
 use super::super::engine::{self, Cure};
 use super::super::progress::Progress;
+use super::super::unopened::Sealed;
 use super::{Bad, Scope, Verdict};
 use anyhow::Result;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::seal::{self, END, Seal, SealError, Verified, VerifyOptions};
@@ -42,43 +42,17 @@ pub(super) fn by_seal(
 /// A model that cannot be opened, by what a seal says of it: the one that was `given`, or that
 /// which belongs to it.
 pub(super) fn unopened(model: &Path, given: Option<&Path>) -> Option<Result<Verdict>> {
-    let model = std::path::absolute(model).ok()?;
-    let is_directory = model.is_dir();
-    let entry = entry_of(&model, is_directory, given)?;
-    let seal = given.map(Path::to_path_buf).or_else(|| seal::find(&entry))?;
-    let named = (!is_directory).then_some(&*model);
+    let Sealed { seal, entry, named } = Sealed::find(model, given)?;
     let options = VerifyOptions::default();
-    let bar = Progress::new(&model, 0);
+    let bar = Progress::new(model, 0);
     let tick = |done| bar.set(done);
-    match seal::verify_unopened(&seal, &entry, named, IoMode::Auto, options, &tick)? {
+    match seal::verify_unopened(&seal, &entry, named.as_deref(), IoMode::Auto, options, &tick)? {
         Ok(verified) => {
             let model = verified.described.clone()?;
             Some(Ok(verdict(&model, verified)))
         }
         Err(_) => None,
     }
-}
-
-/// The entry file of the sealed model that `model` is, is a file of, or is the directory of.
-fn entry_of(model: &Path, is_directory: bool, given: Option<&Path>) -> Option<PathBuf> {
-    if !is_directory && (given.is_some() || seal::find(model).is_some()) {
-        return Some(model.to_owned());
-    }
-    let dir = if is_directory { model } else { model.parent()? };
-    let mut entries = seal::sealed_in(dir);
-    if !is_directory {
-        let lists = |entry: &PathBuf| {
-            let files = seal::find(entry).and_then(|seal| seal::peek(&seal).ok());
-            let name = model.file_name().unwrap_or_default().as_bytes();
-            files.is_some_and(|files| files.iter().any(|file| *file.name == *name))
-        };
-        entries.retain(lists);
-    }
-    if entries.len() > 1 {
-        // A list of shards goes before what else lies there.
-        entries.retain(|entry| entry.extension().is_some_and(|extension| extension == "json"));
-    }
-    entries.pop().filter(|_| entries.is_empty())
 }
 
 fn verdict(opened: &Model, verified: Verified) -> Verdict {

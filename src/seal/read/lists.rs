@@ -23,19 +23,23 @@ struct Passed {
 impl Reader<'_> {
     pub(super) fn regions(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
         let Some(grid) = self.grid.take() else {
-            self.invalid("\"chunk\" must come before \"regions\"");
+            self.again = true;
             return lexer.skip();
         };
         let mut pieces = grid.pieces().filter(|p| !matches!(p.part, Part::Tensor(_))).peekable();
         let mut passed = Passed::default();
         let read = lexer.array(|lexer| {
             if let Some(piece) = pieces.peek()
+                && !self.again
                 && self.region_as_written(lexer, &grid, piece)
             {
                 pieces.next();
                 return Ok(());
             }
             self.read_entry(lexer)?;
+            if self.has_other_header(pieces.peek()) {
+                return Ok(());
+            }
             if let Some(zeros) = self.entry.zeros {
                 let ours = |p: &Piece| self.entry.source == Some(p.shard.into());
                 while let Some(piece) = pieces.next_if(|p| p.part == Part::Padding && ours(p)) {
@@ -59,6 +63,11 @@ impl Reader<'_> {
             }
             Ok(())
         });
+        if self.again {
+            drop(pieces);
+            self.grid = Some(grid);
+            return read;
+        }
         self.lacking(passed);
         if let Some(piece) = pieces.next() {
             self.foreign(format!(
@@ -72,6 +81,25 @@ impl Reader<'_> {
         drop(pieces);
         self.grid = Some(grid);
         read
+    }
+
+    /// Whether the entry is of a list that is cut in another way: a header in it ends elsewhere
+    /// than expected, before the bytes that align the data, say. Where is noted, once.
+    fn has_other_header(&mut self, piece: Option<&Piece>) -> bool {
+        let entry = &self.entry;
+        if entry.kind != Part::Header.kind().as_bytes() || entry.offset != Some(0) {
+            return self.again;
+        }
+        let shard = entry.source.and_then(|source| usize::try_from(source).ok());
+        let end = shard.and_then(|shard| self.header_ends.get_mut(shard));
+        let expected = piece.is_some_and(|piece| entry.nbytes == Some(piece.len));
+        if let Some(end @ None) = end
+            && (self.again || !expected)
+        {
+            *end = entry.nbytes;
+            self.again = true;
+        }
+        self.again
     }
 
     /// Paddings that are neither listed nor told together.
@@ -130,7 +158,10 @@ impl Reader<'_> {
     /// Compares the entry with the region.
     fn region(&mut self, grid: &Grid, piece: &Piece) {
         let entry = &self.entry;
-        let same = entry.kind == piece.part.kind().as_bytes()
+        // What lies behind the last tensor is a padding too.
+        let kind = &*entry.kind;
+        let same = (kind == piece.part.kind().as_bytes()
+            || piece.part == Part::Trailing && kind == Part::Padding.kind().as_bytes())
             && entry.source == Some(u64::from(piece.shard))
             && entry.offset == Some(piece.offset)
             && entry.nbytes == Some(piece.len);
@@ -139,7 +170,10 @@ impl Reader<'_> {
             self.table(grid, piece, what);
             if piece.part == Part::Header {
                 self.headers[piece.shard as usize] = self.entry.sha256;
-                self.all_or_none(what);
+                // It is part of the file, which has one.
+                if self.entry.sha256.is_some() {
+                    self.all_or_none(what);
+                }
             } else if self.entry.sha256.is_some() {
                 self.invalid(format!("{} has a SHA-256, which only headers have", what()));
             }
@@ -196,8 +230,8 @@ impl Reader<'_> {
     }
 
     pub(super) fn tensors(&mut self, lexer: &mut Lexer<'_>) -> Lexed {
-        let Some(grid) = self.grid.take() else {
-            self.invalid("\"chunk\" must come before \"tensors\"");
+        self.again |= self.grid.is_none();
+        let Some(grid) = self.grid.take_if(|_| !self.again) else {
             return lexer.skip();
         };
         let mut pieces = grid.pieces().filter(|p| matches!(p.part, Part::Tensor(_))).peekable();
