@@ -1,8 +1,8 @@
 //! Where the log of a daemon goes, and how its lines look.
 
-use anyhow::{Context, Result, anyhow};
+use super::occupied;
+use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{FileStat, fstat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
@@ -79,7 +79,7 @@ pub(crate) fn start(
     Ok(log)
 }
 
-fn append_to(path: &Path) -> io::Result<File> {
+fn append_to(path: &Path) -> Result<File> {
     // Without O_NONBLOCK a pipe that nobody reads would keep us waiting for ever.
     let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
     let opened =
@@ -93,18 +93,16 @@ fn append_to(path: &Path) -> io::Result<File> {
     let kind = file.metadata()?;
     // /dev/stderr may be a pipe, whose reader wants the lines.
     if !kind.is_file() && !kind.file_type().is_char_device() && !is_ours(&kind) {
-        return Err(refused());
+        return Err(refused().into());
     }
+    occupied::refuse_log(path, &kind)?;
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(file)
 }
 
 /// Whether it is what stdout or stderr of this process lead to.
 fn is_ours(file: &Metadata) -> bool {
-    let same = |other: nix::Result<FileStat>| {
-        other.is_ok_and(|other| (other.st_dev, other.st_ino) == (file.dev(), file.ino()))
-    };
-    same(fstat(io::stderr())) || same(fstat(io::stdout()))
+    occupied::is_same(file, io::stderr()) || occupied::is_same(file, io::stdout())
 }
 
 /// Opens the log in the first state directory that can be written to.
@@ -115,7 +113,7 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
         match open_in(&dir, mountpoint) {
             Ok(opened) => return Ok(opened),
             Err(error) => {
-                let error = anyhow::Error::new(error).context(dir.display().to_string());
+                let error = error.context(dir.display().to_string());
                 first_failure.get_or_insert(error);
             }
         }
@@ -124,12 +122,12 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
 }
 
 /// The file, and whether it is new.
-fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File, bool)> {
+fn open_in(dir: &Path, mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // In a shared temporary directory somebody else may have been there first.
     let owner = std::fs::symlink_metadata(dir)?;
     if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other("belongs to another user"));
+        bail!("belongs to another user");
     }
     let path = dir.join(file_name(mountpoint));
     let is_new = path.symlink_metadata().is_err();
@@ -139,7 +137,9 @@ fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File, bool)> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
         .open(&path)?;
-    if file.metadata()?.len() > MAX_KEPT {
+    let about = file.metadata()?;
+    occupied::refuse_log(&path, &about).with_context(|| path.display().to_string())?;
+    if about.len() > MAX_KEPT {
         file.set_len(0)?;
     }
     Ok((path, file, is_new))
