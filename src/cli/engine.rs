@@ -29,6 +29,9 @@ use weightfs::view::{self, Stock};
 
 /// Longest metadata array that names depend on: one number per layer.
 const MAX_LAYERS: u64 = 100_000;
+/// How commands read that go through a model once: the pages of a mapping would all be counted as
+/// their memory, which then grows with the model.
+pub(crate) const ONE_PASS: IoMode = IoMode::Pread;
 /// Said at the mount and for as long as it lasts.
 pub(crate) const SERVES_DAMAGE: &str = "on_corruption=log: DAMAGED BYTES ARE SERVED as they are; each damaged chunk is an error in the log";
 /// A config.json is a few kilobytes; lists of quantised layers can be megabytes.
@@ -144,7 +147,8 @@ fn unlike(error: MapError, model: &Path, options: &Options, like: &Path) -> anyh
 }
 
 fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
-    Options { map: names.map.clone(), like: like.map(Path::to_path_buf), ..Options::default() }
+    let (map, like) = (names.map.clone(), like.map(Path::to_path_buf));
+    Options { map, like, io: ONE_PASS, ..Options::default() }
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {

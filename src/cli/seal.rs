@@ -15,7 +15,6 @@ use std::path::Path;
 use weightfs::depot;
 use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
-use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor};
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
@@ -39,8 +38,8 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
 
 fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     let loaded = match args.part {
-        true => load::open_part(model, IoMode::Auto)?,
-        false => engine::load(model, IoMode::Auto)?,
+        true => load::open_part(model, engine::ONE_PASS)?,
+        false => engine::load(model, engine::ONE_PASS)?,
     };
     let anchors = anchors(&loaded)?;
     let defaults = SealOptions::default();

@@ -79,7 +79,7 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
 pub fn unopened(path: &Path) -> Option<(Model, Vec<Source>)> {
     let path = std::path::absolute(path).ok()?;
     path.metadata().ok().filter(|about| about.is_file())?;
-    let source = Source::open(&path, IoMode::Auto).ok()?;
+    let source = Source::open(&path, IoMode::Pread).ok()?;
     let shard = Shard {
         file: name_of(&path).into(),
         len: source.len(),

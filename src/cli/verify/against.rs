@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use weightfs::depot;
 use weightfs::load::Loaded;
 use weightfs::seal;
-use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor, Claim, Found, List};
 
 /// What the bytes are compared with.
@@ -40,7 +39,7 @@ impl Against {
 
     /// Compares one model, or the one file of it that was named.
     pub(super) fn verify(&self, model: &Path, part: bool) -> Result<Verdict> {
-        let loaded = match engine::load(model, IoMode::Auto) {
+        let loaded = match engine::load(model, engine::ONE_PASS) {
             Ok(loaded) => loaded,
             Err(error) if part => return Err(error),
             // What cannot be opened may be damaged.
