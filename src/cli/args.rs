@@ -211,7 +211,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) part: bool,
     /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance report,
-    /// a model signature's digests, or a seal
+    /// a model signature's digests, or a seal; of a pipe, or - for standard input, all that comes is read
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]
     pub(crate) against: Option<PathBuf>,
     /// Compare with the SHA-256 of the file, 64 hex digits

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weightfs::depot;
 use weightfs::format::gguf::Known;
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::fs::Hf;
@@ -23,7 +24,7 @@ use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
 use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
-use weightfs::trust::{self, Anchor, Contradiction};
+use weightfs::trust::{self, Anchor, Contradiction, Kind};
 use weightfs::view::document::Facts;
 use weightfs::view::{self, Stock};
 
@@ -178,7 +179,8 @@ fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> R
         }
         None => {}
     }
-    let found = trust::find(&loaded.model, &loaded.sources);
+    let mut found = trust::find(&loaded.model, &loaded.sources);
+    call_as_asked(&mut found.anchors, path);
     warnings.extend(found.warnings);
     if let Some(wrong) = disagreement(&loaded, &found.anchors, seal.as_ref()) {
         if bad_seal == BadSeal::Refuses {
@@ -246,6 +248,15 @@ pub(crate) fn disagreement(
         let known_as = format!("in the seal {}", seal.path().display());
         trust::contradicted(anchors, &loaded.model, seal, &known_as)
     })
+}
+
+/// A blob of Ollama may be the weights of several models there: the one that was asked for by its
+/// name is meant.
+pub(crate) fn call_as_asked(anchors: &mut [Anchor], model: &Path) {
+    let Some((repo, tag)) = depot::asked_of_ollama(model) else { return };
+    for anchor in anchors.iter_mut().filter(|anchor| anchor.kind == Kind::OllamaBlob) {
+        (anchor.repo, anchor.commit) = (Some(repo.clone()), Some(tag.clone()));
+    }
 }
 
 /// Two sources that disagree: it is not for us to choose.

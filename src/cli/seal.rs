@@ -41,7 +41,8 @@ fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
         true => load::open_part(model, engine::ONE_PASS)?,
         false => engine::load(model, engine::ONE_PASS)?,
     };
-    let anchors = anchors(&loaded)?;
+    let mut anchors = anchors(&loaded)?;
+    engine::call_as_asked(&mut anchors, model);
     let defaults = SealOptions::default();
     let options = SealOptions {
         chunk_bytes: args.chunk_size.map_or(defaults.chunk_bytes, u64::from),

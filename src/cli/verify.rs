@@ -15,6 +15,7 @@ use weightfs::trust::{self, Claim, Repair};
 use weightfs::view::json::lossy;
 
 mod against;
+mod given;
 mod listed;
 mod sealed;
 mod told;

@@ -146,7 +146,10 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), want);
             if let Err(error) = done {
                 let text = format!("{error:#}");
-                assert!(text.starts_with(path.to_str().unwrap()) && text.contains("it is"), "{text}");
+                assert!(
+                    text.starts_with(path.to_str().unwrap()) && text.contains("it is"),
+                    "{text}"
+                );
             }
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
         }

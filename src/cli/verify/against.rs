@@ -4,8 +4,9 @@ use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
 use super::super::text::Safe;
+use super::given::Given;
 use super::{Scope, Verdict, listed, sealed};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use weightfs::depot;
 use weightfs::load::Loaded;
@@ -19,7 +20,7 @@ pub(super) enum Against {
     /// A seal that was named.
     Seal(PathBuf),
     /// A list that was named.
-    List(PathBuf),
+    List(Given),
     /// The SHA-256 of the one file.
     Digest([u8; 32]),
 }
@@ -27,13 +28,10 @@ pub(super) enum Against {
 impl Against {
     /// A file that the user named, which must be there.
     pub(super) fn given(file: &Path) -> Result<Against> {
-        let about = file.metadata().with_context(|| file.display().to_string())?;
-        if !about.is_file() {
-            bail!("{}: not a regular file", file.display());
-        }
-        Ok(match seal::is_seal(file) {
-            true => Against::Seal(file.to_path_buf()),
-            false => Against::List(file.to_path_buf()),
+        let given = Given::new(file)?;
+        Ok(match seal::is_seal(&given.path) {
+            true => Against::Seal(given.path),
+            false => Against::List(given),
         })
     }
 
@@ -52,14 +50,14 @@ impl Against {
                 let bar = Progress::new(model, scope.bytes(&loaded));
                 sealed::by_seal(path, &loaded, scope, &Found::default(), &bar)
             }
-            Against::List(path) => {
-                let mut list = List::read_for(path, &loaded.model, &loaded.sources)?;
+            Against::List(given) => {
+                let mut list = given.list(&loaded.model, &loaded.sources)?;
                 list.claims = scope.claims(list.claims);
                 list.warnings.iter().for_each(|warning| super::exit::say(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, scope, &list));
                 }
-                let name = Safe(path.as_os_str().as_encoded_bytes()).to_string();
+                let name = given.name();
                 listed::by_claims(model, &loaded, scope, &list.claims, &name)
             }
             Against::Digest(sha256) => {
@@ -99,9 +97,9 @@ impl Against {
                 (trust::joined(&found.anchors, 1), words(&found.anchors))
             }
             Against::Seal(_) => return None,
-            Against::List(list) => {
-                let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
-                match List::read_for(list, &model, &sources) {
+            Against::List(given) => {
+                let name = given.name();
+                match given.list(&model, &sources) {
                     Ok(list) => {
                         list.warnings.iter().for_each(|warning| super::exit::say(warning));
                         (list.claims, name)
@@ -185,7 +183,10 @@ fn nothing_on(model: &Path, loaded: &Loaded, scope: Scope, list: &List) -> anyho
             )
         }
     };
+    let list_warned = !list.warnings.is_empty();
     let list = Safe(list.path.as_os_str().as_encoded_bytes()).to_string();
-    let text = format!("{}: {list} has no line for {}{other}", model.display(), Safe(file));
+    // What there is was told as a warning.
+    let line = if list_warned { "no line that can be compared with" } else { "no line for" };
+    let text = format!("{}: {list} has {line} {}{other}", model.display(), Safe(file));
     Failure::with(Exit::Unsealed, text)
 }
