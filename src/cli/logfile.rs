@@ -1,7 +1,7 @@
 //! Where the log of a daemon goes, and how its lines look.
 
 use super::occupied;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Metadata};
@@ -113,7 +113,7 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
         match open_in(&dir, mountpoint) {
             Ok(opened) => return Ok(opened),
             Err(error) => {
-                let error = error.context(dir.display().to_string());
+                let error = anyhow::Error::new(error).context(dir.display().to_string());
                 first_failure.get_or_insert(error);
             }
         }
@@ -122,12 +122,12 @@ fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
 }
 
 /// The file, and whether it is new.
-fn open_in(dir: &Path, mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
+fn open_in(dir: &Path, mountpoint: &Path) -> io::Result<(PathBuf, File, bool)> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // In a shared temporary directory somebody else may have been there first.
     let owner = std::fs::symlink_metadata(dir)?;
     if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
-        bail!("belongs to another user");
+        return Err(io::Error::other("belongs to another user"));
     }
     let path = dir.join(file_name(mountpoint));
     let is_new = path.symlink_metadata().is_err();
@@ -137,9 +137,7 @@ fn open_in(dir: &Path, mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
         .open(&path)?;
-    let about = file.metadata()?;
-    occupied::refuse_log(&path, &about).with_context(|| path.display().to_string())?;
-    if about.len() > MAX_KEPT {
+    if file.metadata()?.len() > MAX_KEPT {
         file.set_len(0)?;
     }
     Ok((path, file, is_new))

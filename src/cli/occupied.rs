@@ -106,7 +106,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut page = 4096u64.to_le_bytes().to_vec();
-        page.extend([b' '; 4095]);
+        page.extend([b' '; 4096]);
         let digest = "0".repeat(64);
         for (bytes, want) in [
             (&b""[..], "Empty"),
