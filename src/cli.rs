@@ -28,6 +28,7 @@ mod map;
 mod mount;
 mod mountinfo;
 mod mountpoint;
+mod occupied;
 mod options;
 mod output;
 mod patience;

@@ -17,7 +17,7 @@ mod repository;
 mod tests;
 
 pub use error::DepotError;
-pub use ollama::{is_blob, models_of_ollama};
+pub use ollama::{asked_of_ollama, is_blob, models_of_ollama};
 pub use repository::{Repository, blobs_of, repository};
 
 use error::shown;

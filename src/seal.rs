@@ -44,7 +44,7 @@ pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
 use crate::bytes::hex;
 use crate::bytes::line::InLine;
-use crate::source::{IoMode, Source, SourceError};
+use crate::source::{IoMode, Source, SourceError, timestamp};
 use crate::trust::{Contradiction, Known};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -277,6 +277,14 @@ impl Seal {
     /// SHA-256 of a whole source file, where the seal has it.
     pub fn source_sha256(&self, shard: usize) -> Option<[u8; 32]> {
         self.files.get(shard).copied().flatten()
+    }
+
+    /// Whether `source` has the modification time that the file of this shard had when it was
+    /// sealed: then nobody has written to it since, as far as one can tell without reading it. Its
+    /// size was compared when the seal was loaded.
+    pub fn is_of_time(&self, shard: usize, source: &Source) -> bool {
+        let sealed = self.mtimes.get(shard);
+        sealed.is_some_and(|sealed| *sealed == timestamp(source.identity().mtime))
     }
 
     /// SHA-256 of the header that `piece` is, where the seal has it.

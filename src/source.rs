@@ -38,7 +38,8 @@ pub enum IoMode {
     Auto,
     /// Always the mapping, guarded against SIGBUS.
     Mmap,
-    /// Always `pread`.
+    /// Always `pread`: as fast for who reads everything once, and no page of the file is counted as
+    /// memory of the process.
     Pread,
 }
 
@@ -115,6 +116,8 @@ pub struct Source {
     opened: Identity,
     modified: SystemTime,
     mapping: Option<Mapping>,
+    /// Whether it lies on a network or FUSE file system.
+    remote: bool,
     /// Beside a mapping: which pages of the kernel's cache are ours.
     brought: Brought,
     direct: Direct,
@@ -195,6 +198,7 @@ impl Source {
             brought: Brought::new(if mapping.is_some() { opened.size } else { 0 }),
             opened,
             mapping,
+            remote,
         })
     }
 
@@ -234,6 +238,11 @@ impl Source {
             Some(mapping) if !mapping.lost() => IoMode::Mmap,
             _ => IoMode::Pread,
         }
+    }
+
+    /// Whether each read of it is a journey, to another machine or process.
+    pub fn is_far(&self) -> bool {
+        self.remote
     }
 
     /// The identity at open, with what harmless changes made of it since.

@@ -304,6 +304,14 @@ impl Store {
         self.seal()?.tensor(index)
     }
 
+    /// As [`Store::tensor_checksum`], where the file that holds the tensor has the size and the
+    /// modification time that it was sealed with: what may be believed without reading the bytes.
+    pub fn fresh_checksum(&self, index: usize) -> Option<Checksum> {
+        let shard = self.model.tensors.get(index)?.extent.shard as usize;
+        let source = self.sources.get(shard)?;
+        self.seal().filter(|seal| seal.is_of_time(shard, source))?.tensor(index)
+    }
+
     /// SHA-256 of a whole source file, from the seal.
     pub fn source_sha256(&self, shard: usize) -> Option<[u8; 32]> {
         self.seal()?.source_sha256(shard)

@@ -220,7 +220,8 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) part: bool,
     /// Compare with FILE: lines of sha256sum (also in BSD form), SFV or gguf-hash, a provenance
-    /// report, a model signature's digests, or a seal
+    /// report, a model signature's digests, or a seal; of a pipe, or - for standard input, all that
+    /// comes is read
     #[arg(long, value_name = "FILE", conflicts_with = "expect_sha256")]
     pub(crate) against: Option<PathBuf>,
     /// Compare with the SHA-256 of the file, 64 hex digits
@@ -280,7 +281,7 @@ pub(crate) struct StatsArgs {
     /// Print one JSON document, with a histogram of each tensor
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a heat map of the layers to F
+    /// Write a heat map of the layers to F: a new file, the place of an older picture, or a pipe
     #[arg(long, value_name = "F")]
     pub(crate) svg: Option<PathBuf>,
     /// End with exit code 3 when there is a NaN or an infinity

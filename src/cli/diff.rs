@@ -18,7 +18,7 @@ use std::path::Path;
 use weightfs::bytes::line::Name;
 use weightfs::naming::MapSpec;
 use weightfs::survey;
-use weightfs::survey::diff::{self, Compared, Difference, Shown, Side, Verdict};
+use weightfs::survey::diff::{self, Compared, Difference, Evidence, Shown, Side, Verdict};
 use weightfs::view::json::lossy;
 
 /// Errors that are printed one by one.
@@ -70,6 +70,8 @@ fn side(opened: &Opened) -> Side<'_> {
 #[derive(Default)]
 struct Totals {
     same: usize,
+    /// Of these, those that were not read.
+    from_seals: usize,
     equal: usize,
     differ: usize,
     shape: usize,
@@ -83,8 +85,10 @@ impl Totals {
     fn of(all: &[Compared<'_>]) -> Totals {
         let mut totals = Totals::default();
         for pair in all {
+            let by_seals = matches!(pair.verdict, Verdict::Same(Evidence::Seals));
+            totals.from_seals += usize::from(by_seals);
             *match pair.verdict {
-                Verdict::Same => &mut totals.same,
+                Verdict::Same(_) => &mut totals.same,
                 Verdict::Equal(_) => &mut totals.equal,
                 Verdict::Differs(_) => &mut totals.differ,
                 Verdict::Shape => &mut totals.shape,
@@ -99,8 +103,12 @@ impl Totals {
 
     /// In words, without what there is none of.
     fn words(&self) -> String {
+        let same = match self.from_seals {
+            0 => "the same bytes".to_owned(),
+            n => format!("the same bytes ({n} by the seals, not read)"),
+        };
         let words: Vec<String> = [
-            (self.same, "the same bytes"),
+            (self.same, &*same),
             (self.equal, "equal values"),
             (self.differ, "differ"),
             (self.shape, "of another shape"),
@@ -133,7 +141,7 @@ fn document(args: &DiffArgs, all: &[Compared<'_>], totals: &Totals) -> Json {
         .iter()
         .map(|pair| {
             let found = difference(&pair.verdict);
-            let same = matches!(pair.verdict, Verdict::Same);
+            let same = matches!(pair.verdict, Verdict::Same(_));
             let none = || same.then(|| Json::from(0));
             let most = found.map(|found| survey::json(found.max_abs)).or_else(none);
             let mut entry = json!({
@@ -160,6 +168,7 @@ fn document(args: &DiffArgs, all: &[Compared<'_>], totals: &Totals) -> Json {
         "totals": {
             "tensors": all.len(),
             "same": totals.same,
+            "from_seals": totals.from_seals,
             "equal": totals.equal,
             "differs": totals.differ,
             "shape": totals.shape,
@@ -181,7 +190,7 @@ fn write(all: &mut [Compared<'_>], totals: &Totals, out: &mut Out) -> io::Result
         Verdict::OnlyA => 4,
         Verdict::OnlyB => 5,
         Verdict::Failed(_) => 6,
-        Verdict::Same => 7,
+        Verdict::Same(_) => 7,
     };
     let most = |pair: &Compared<'_>| difference(&pair.verdict).map_or(0.0, |found| found.max_abs);
     all.sort_by(|x, y| {
@@ -198,7 +207,7 @@ fn write(all: &mut [Compared<'_>], totals: &Totals, out: &mut Out) -> io::Result
         ("DIFFERING", Align::Right),
     ]);
     let mut rows = 0;
-    for pair in all.iter().filter(|pair| !matches!(pair.verdict, Verdict::Same)) {
+    for pair in all.iter().filter(|pair| !matches!(pair.verdict, Verdict::Same(_))) {
         table.row(row(pair));
         rows += 1;
     }

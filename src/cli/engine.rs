@@ -11,6 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weightfs::bytes::line::InLine;
+use weightfs::depot;
 use weightfs::format::gguf::Known;
 use weightfs::format::gguf::array::{ArrayReader, Item};
 use weightfs::fs::Hf;
@@ -24,12 +25,15 @@ use weightfs::scale::{Hints, Scales};
 use weightfs::seal::{self, Seal, SealError};
 use weightfs::source::{IoMode, SourceError};
 use weightfs::store::{OnCorruption, Store, StoreOptions, Verify};
-use weightfs::trust::{self, Anchor, Contradiction};
+use weightfs::trust::{self, Anchor, Contradiction, Kind};
 use weightfs::view::document::Facts;
 use weightfs::view::{self, Stock};
 
 /// Longest metadata array that names depend on: one number per layer.
 const MAX_LAYERS: u64 = 100_000;
+/// How commands read that go through a model once: the pages of a mapping would all be counted as
+/// their memory, which then grows with the model.
+pub(crate) const ONE_PASS: IoMode = IoMode::Pread;
 /// Said at the mount and for as long as it lasts.
 pub(crate) const SERVES_DAMAGE: &str = "on_corruption=log: DAMAGED BYTES ARE SERVED as they are; each damaged chunk is an error in the log";
 /// A config.json is a few kilobytes; lists of quantised layers can be megabytes.
@@ -155,7 +159,8 @@ fn unlike(error: MapError, model: &Path, options: &Options, like: &Path) -> anyh
 }
 
 fn naming_options(names: &NameArgs, like: Option<&Path>) -> Options {
-    Options { map: names.map.clone(), like: like.map(Path::to_path_buf), ..Options::default() }
+    let (map, like) = (names.map.clone(), like.map(Path::to_path_buf));
+    Options { map, like, io: ONE_PASS, ..Options::default() }
 }
 
 fn open_with(path: &Path, options: &Options, bad_seal: BadSeal, cure: Cure) -> Result<Opened> {
@@ -203,7 +208,8 @@ fn open_loaded(
         }
         None => {}
     }
-    let found = trust::find(&loaded.model, &loaded.sources);
+    let mut found = trust::find(&loaded.model, &loaded.sources);
+    call_as_asked(&mut found.anchors, path);
     warnings.extend(found.warnings);
     if let Some(wrong) = disagreement(&loaded, &found.anchors, seal.as_ref()) {
         if bad_seal == BadSeal::Refuses {
@@ -299,6 +305,15 @@ pub(crate) fn agree(
     match trust::undecided(anchors, model, sources, seal, &known_as, tick)? {
         Some(wrong) => Err(distrust(&wrong)),
         None => Ok(()),
+    }
+}
+
+/// A blob of Ollama may be the weights of several models there: the one that was asked for by its
+/// name is meant.
+pub(crate) fn call_as_asked(anchors: &mut [Anchor], model: &Path) {
+    let Some((repo, tag)) = depot::asked_of_ollama(model) else { return };
+    for anchor in anchors.iter_mut().filter(|anchor| anchor.kind == Kind::OllamaBlob) {
+        (anchor.repo, anchor.commit) = (Some(repo.clone()), Some(tag.clone()));
     }
 }
 

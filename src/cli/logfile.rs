@@ -1,8 +1,8 @@
 //! Where the log of a daemon goes, and how its lines look.
 
+use super::occupied;
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{FileStat, fstat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
@@ -80,7 +80,7 @@ pub(crate) fn start(
     Ok(log)
 }
 
-fn append_to(path: &Path) -> io::Result<File> {
+fn append_to(path: &Path) -> Result<File> {
     // Without O_NONBLOCK a pipe that nobody reads would keep us waiting for ever.
     let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
     let opened =
@@ -94,18 +94,16 @@ fn append_to(path: &Path) -> io::Result<File> {
     let kind = file.metadata()?;
     // /dev/stderr may be a pipe, whose reader wants the lines.
     if !kind.is_file() && !kind.file_type().is_char_device() && !is_ours(&kind) {
-        return Err(refused());
+        return Err(refused().into());
     }
+    occupied::refuse_log(path, &kind)?;
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     Ok(file)
 }
 
 /// Whether it is what stdout or stderr of this process lead to.
 fn is_ours(file: &Metadata) -> bool {
-    let same = |other: nix::Result<FileStat>| {
-        other.is_ok_and(|other| (other.st_dev, other.st_ino) == (file.dev(), file.ino()))
-    };
-    same(fstat(io::stderr())) || same(fstat(io::stdout()))
+    occupied::is_same(file, io::stderr()) || occupied::is_same(file, io::stdout())
 }
 
 /// Opens the log in the first state directory that can be written to.

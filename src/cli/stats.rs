@@ -7,7 +7,7 @@ use super::exit::{self, Exit};
 use super::output::Out;
 use super::progress::Progress;
 use super::text::plural;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::os::unix::ffi::OsStrExt;
 use weightfs::bytes::line::{InLine, Name};
 use weightfs::naming::Mounted;
@@ -16,6 +16,7 @@ use weightfs::survey::stats::{self, Surveyed};
 use weightfs::survey::{SurveyError, Tally};
 
 mod json;
+mod picture;
 mod shown;
 
 /// Errors that are printed one by one.
@@ -24,6 +25,9 @@ const PRINTED: usize = 20;
 pub(crate) fn run(args: &StatsArgs) -> Result<Exit> {
     let opened = engine::open_for_reading(&args.model, &args.names)?;
     let tensors = chosen(&opened, args)?;
+    if let Some(file) = &args.svg {
+        picture::check(file)?;
+    }
     let mut out = Out::new();
     let mut totals = Totals::default();
     let title = opened.entry.file_name().unwrap_or(opened.entry.as_os_str());
@@ -54,7 +58,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<Exit> {
     form.end(&totals, &mut out)?;
     out.flush()?;
     if let (Some(map), Some(file)) = (map, &args.svg) {
-        std::fs::write(file, map.svg()).with_context(|| format!("{}: --svg", file.in_line()))?;
+        picture::write(file, &map.svg(), &mut out)?;
     }
     totals.complain();
     Ok(totals.exit(args))

@@ -16,6 +16,7 @@ use weightfs::trust::{self, Claim, Repair};
 use weightfs::view::json::lossy;
 
 mod against;
+mod given;
 mod listed;
 mod rival;
 mod sealed;

@@ -119,6 +119,18 @@ fn short([host, namespace, model, tag]: &[String; 4]) -> String {
     format!("{before}{model}:{tag}")
 }
 
+/// What `ollama:NAME` asks for: the repository, without the parts that are usual, and the tag.
+pub fn asked_of_ollama(spec: &Path) -> Option<(String, String)> {
+    let text = spec.as_os_str().as_bytes().strip_prefix(super::OLLAMA)?;
+    let Name { host, namespace, model, tag } = Name::parse(std::str::from_utf8(text).ok()?).ok()?;
+    let repo = match (host, namespace) {
+        (HOST, NAMESPACE) => model.to_owned(),
+        (HOST, _) => format!("{namespace}/{model}"),
+        _ => format!("{host}/{namespace}/{model}"),
+    };
+    Some((repo, tag.to_owned()))
+}
+
 /// Whether this is a blob of Ollama by its name and place. Ollama clears its blobs of all that
 /// is called otherwise when it starts.
 pub fn is_blob(path: &Path) -> bool {

@@ -1,22 +1,19 @@
 //! Checksums of ranges of a source, computed over private copies.
 
 use super::grid::{Grid, Piece};
-use crate::source::{IoMode, Source, SourceError};
+use crate::source::{Source, SourceError};
 use crc32fast::Hasher;
 use sha2::{Digest, Sha256};
 
-/// Bytes copied at a time from a mapping: they stay in the processor's cache while both
+/// Bytes copied at a time from the kernel's cache: they stay in the processor's cache while both
 /// sums run over them.
-const MAPPED: u64 = 512 << 10;
-/// Bytes per `pread`, for file systems where each read is a journey.
-const READ: u64 = 4 << 20;
+const NEAR: u64 = 512 << 10;
+/// The same for file systems where each read is a journey.
+const FAR: u64 = 4 << 20;
 
 /// How many bytes to take at a time.
 fn step(source: &Source) -> u64 {
-    match source.io() {
-        IoMode::Pread => READ,
-        _ => MAPPED,
-    }
+    if source.is_far() { FAR } else { NEAR }
 }
 
 /// CRC32 of a range, copied through `room`, which grows to one step at most.
@@ -134,6 +131,7 @@ pub(super) fn sha256_of(
 mod tests {
     use super::*;
     use crate::seal::grid::tests::model;
+    use crate::source::IoMode;
 
     #[test]
     fn zeros_of_any_number() {

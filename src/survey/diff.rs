@@ -1,7 +1,8 @@
 //! What differs between the tensors of two models.
 //!
 //! Tensors are paired by name. Where type and shape are the same, bytes are compared first:
-//! those that both seals give the same SHA-256 are not even read. Where bytes differ, values are.
+//! those that both seals give the same SHA-256 are not even read, as long as nothing has been
+//! written to the files since they were sealed. Where bytes differ, values are.
 
 use super::lane::{BLOCK, Lane};
 use super::values::{PIECE, Subject, read_range};
@@ -44,11 +45,20 @@ pub struct Shown<'a> {
     pub shape: Cow<'a, [u64]>,
 }
 
+/// How it is known that bytes are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// They were read.
+    Read,
+    /// Both seals have the same SHA-256, and are as old as the last change of the files.
+    Seals,
+}
+
 /// What is known of two tensors of one name.
 #[derive(Debug)]
 pub enum Verdict {
     /// Type, shape and every byte are the same.
-    Same,
+    Same(Evidence),
     /// Not so, and yet every value is equal.
     Equal(Difference),
     /// Values differ.
@@ -69,7 +79,7 @@ impl Verdict {
     /// The word in JSON.
     pub const fn name(&self) -> &'static str {
         match self {
-            Verdict::Same => "same",
+            Verdict::Same(_) => "same",
             Verdict::Equal(_) => "equal",
             Verdict::Differs(_) => "differs",
             Verdict::Shape => "shape",
@@ -299,8 +309,8 @@ impl Pair<'_, '_> {
         };
         if a.dtype == b.dtype && !a.scaled && !b.scaled {
             match self.same_bytes(progress) {
-                Ok(true) => return Verdict::Same,
-                Ok(false) => {}
+                Ok(Some(evidence)) => return Verdict::Same(evidence),
+                Ok(None) => {}
                 Err(failure) => return failed(failure),
             }
         }
@@ -328,25 +338,23 @@ impl Pair<'_, '_> {
         }
     }
 
-    /// Whether the bytes are the same, of tensors of one type and shape.
-    fn same_bytes(&self, progress: &dyn Fn(u64)) -> Result<bool, Failure> {
+    /// Whether the bytes are the same, and how that is known, of tensors of one type and shape.
+    fn same_bytes(&self, progress: &dyn Fn(u64)) -> Result<Option<Evidence>, Failure> {
         let sealed = |side: Side<'_>, tensor: &Mounted<'_>| {
             let plain = document::is_stored_tensor(side.stock.model, tensor);
-            let sum = side.store.tensor_checksum(tensor.source as usize).filter(|_| plain)?;
+            let sum = side.store.fresh_checksum(tensor.source as usize).filter(|_| plain)?;
             sum.sha256
         };
         let sums = (sealed(self.sides.0, self.tensors.0), sealed(self.sides.1, self.tensors.1));
-        if let (Some(a), Some(b)) = sums
-            && a == b
-        {
-            return Ok(true);
+        if let (Some(a), Some(b)) = sums {
+            return Ok((a == b).then_some(Evidence::Seals));
         }
         let content = |side: Side<'_>, tensor| view::bin(side.stock, tensor, Repr::Stored);
         let contents =
             (content(self.sides.0, self.tensors.0), content(self.sides.1, self.tensors.1));
-        let (Some(a), Some(b)) = contents else { return Ok(false) };
-        if a.len() != b.len() || matches!(sums, (Some(_), Some(_))) {
-            return Ok(false);
+        let (Some(a), Some(b)) = contents else { return Ok(None) };
+        if a.len() != b.len() {
+            return Ok(None);
         }
         let mut same = true;
         self.pieces(
@@ -360,7 +368,7 @@ impl Pair<'_, '_> {
                 same
             },
         )?;
-        Ok(same)
+        Ok(same.then_some(Evidence::Read))
     }
 
     /// Looks at pieces of both of `n` elements of these widths, in order, as long as `take` says.

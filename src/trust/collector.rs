@@ -1,6 +1,6 @@
 //! What a list says about the files and tensors of one model, put together.
 
-use super::find::{file_of_list, is_named_as_blake3, is_named_as_sums};
+use super::find::{file_of_list, is_named_as_blake3, is_named_as_sums, list_of_stem};
 use super::line::{self, Line};
 use super::list::{List, ListError, MAX_LEN, Manner};
 use super::notes::Notes;
@@ -11,7 +11,7 @@ use crate::model::{Format, Model};
 use crate::naming::{StemIndex, file_stem};
 use crate::source::Source;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -145,6 +145,8 @@ impl<'a> Collector<'a> {
     /// Reads lines; what kind they are, `None` where there is not one that counts.
     pub(super) fn lines(&mut self, text: impl Read) -> io::Result<Option<Kind>> {
         let mut counted = [(Kind::Sha256Sums, 0u64), (Kind::GgufHash, 0), (Kind::Sfv, 0)];
+        // Digests of all tensors of a file together that are not computed here.
+        let (mut others, mut other) = (BTreeSet::new(), 0);
         let mut armour = Armour::default();
         let blake3 = is_named_as_blake3(self.path);
         small::lines(text, MAX_LEN, |number, text| {
@@ -188,7 +190,14 @@ impl<'a> Collector<'a> {
                     counted[1].1 += 1;
                     self.gguf_hash(subject, sum);
                 }
-                Line::OtherHash => counted[1].1 += 1,
+                Line::OtherHash { subject, algorithm } => {
+                    counted[1].1 += 1;
+                    other += 1;
+                    if let Some(shard) = self.shard(name_of(Path::new(OsStr::from_bytes(subject))))
+                    {
+                        others.insert((shard, algorithm));
+                    }
+                }
                 Line::Crc32 { name, crc32 } => {
                     counted[2].1 += 1;
                     self.named(name, Sum::Crc32(crc32));
@@ -199,6 +208,12 @@ impl<'a> Collector<'a> {
         })?;
         if let Some(begun) = armour.swallowed {
             self.notes.endless(begun);
+        }
+        if counted.iter().map(|(_, count)| count).sum::<u64>() == other {
+            // Worth a word where there is nothing else.
+            for (shard, algorithm) in others {
+                self.notes.unsupported(algorithm, &self.model.shards[shard].file);
+            }
         }
         let most = counted.into_iter().rev().max_by_key(|(_, count)| *count);
         // A text that happens to end in eight hexadecimal digits is no SFV by itself.
@@ -342,7 +357,14 @@ impl<'a> Collector<'a> {
         let stem = || list.iter().rposition(|&b| b == b'.').map(|dot| &list[..dot]);
         let named = file_of_list(self.path).or_else(stem);
         let only = self.model.shards.len() == 1 && self.is_given();
-        named.and_then(|name| self.shard(name)).or(only.then_some(0))
+        named.and_then(|name| self.shard(name)).or_else(|| self.of_stem()).or(only.then_some(0))
+    }
+
+    /// The one file of a model `m.gguf`, in a list `m.sha256`.
+    fn of_stem(&self) -> Option<usize> {
+        let [shard] = &*self.model.shards else { return None };
+        let file = Path::new(OsStr::from_bytes(&shard.file));
+        (list_of_stem(file).file_name() == self.path.file_name()).then_some(0)
     }
 
     /// A digest that is not computed here: worth a word where it is of a file of the model.

@@ -47,6 +47,9 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
             name.push(suffix);
             lists.push(name.into());
         }
+        if sources.len() == 1 && is_only_of_stem(path) {
+            lists.push(list_of_stem(path));
+        }
         let Some(dir) = path.parent().filter(|dir| !directories.contains(dir)) else {
             continue;
         };
@@ -79,7 +82,7 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
 pub fn unopened(files: &[(Box<[u8]>, PathBuf)]) -> Option<(Model, Vec<Source>)> {
     let open = |(_, path): &(_, PathBuf)| {
         path.metadata().ok().filter(|about| about.is_file())?;
-        Source::open(path, IoMode::Auto).ok()
+        Source::open(path, IoMode::Pread).ok()
     };
     let sources: Vec<Source> = files.iter().map(open).collect::<Option<_>>()?;
     let shards = files.iter().zip(&sources).map(|((name, _), source)| Shard {
@@ -100,6 +103,28 @@ pub fn unopened(files: &[(Box<[u8]>, PathBuf)]) -> Option<(Model, Vec<Source>)> 
         warnings: Vec::new(),
     };
     (!sources.is_empty()).then_some((model, sources))
+}
+
+/// `m.sha256` beside `m.gguf`.
+pub(super) fn list_of_stem(file: &Path) -> PathBuf {
+    file.with_extension("sha256")
+}
+
+/// Whether no other file of the directory could be meant by a list that is called as `file` is
+/// without its extension.
+fn is_only_of_stem(file: &Path) -> bool {
+    let Some(dir) = file.parent().filter(|_| list_of_stem(file).symlink_metadata().is_ok()) else {
+        return false;
+    };
+    let entries = std::fs::read_dir(dir).ok().into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let same = |name: &OsString| {
+        let other = Path::new(name);
+        let of_model = [&b".gguf"[..], b".safetensors", b".bin", b".pt", b".pth", b".onnx"]
+            .iter()
+            .any(|ending| name.as_bytes().ends_with(ending));
+        of_model && other.file_stem() == file.file_stem() || other.file_name() == file.file_stem()
+    };
+    entries.map(|entry| entry.file_name()).filter(same).take(2).count() == 1
 }
 
 /// Files called `*.sig`, in order of their names.

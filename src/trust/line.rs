@@ -13,7 +13,7 @@ pub(super) enum Line<'a> {
     /// A line of gguf-hash: `FILE:TENSOR`, or `FILE` for all tensors together.
     GgufHash { subject: &'a [u8], sum: Sum },
     /// A line of gguf-hash with a digest that is not looked at.
-    OtherHash,
+    OtherHash { subject: &'a [u8], algorithm: &'static str },
     /// A file's CRC32, in simple file verification.
     Crc32 { name: &'a [u8], crc32: u32 },
     /// Another digest of a file than we compute.
@@ -170,9 +170,11 @@ fn gguf_hash(line: &[u8]) -> Option<Line<'_>> {
             let sum = from_hex::<8>(&digits.to_ascii_lowercase()).map(u64::from_be_bytes)?;
             Some(Line::GgufHash { subject: rest, sum: Sum::Xxh64(sum) })
         }
-        b"sha1" if digits_of(40) => Some(Line::OtherHash),
-        b"xxh3" if digits_of(16) || digits_of(32) => Some(Line::OtherHash),
-        b"uuid" => Some(Line::OtherHash),
+        b"sha1" if digits_of(40) => Some(Line::OtherHash { subject: rest, algorithm: "SHA-1" }),
+        b"xxh3" if digits_of(16) || digits_of(32) => {
+            Some(Line::OtherHash { subject: rest, algorithm: "XXH3" })
+        }
+        b"uuid" => Some(Line::OtherHash { subject: rest, algorithm: "UUID" }),
         _ => None,
     }
 }
@@ -315,7 +317,7 @@ mod tests {
             "sha1      59f79ecefd8125a996fdf419239051a7e99e5f20  test.gguf:tensor_0",
             "uuid      7b9a9b5e-5cfc-5a5a-8a5a-5a5a5a5a5a5a  test.gguf",
         ] {
-            assert_eq!(parse(line.as_bytes()), Line::OtherHash, "{line}");
+            assert!(matches!(parse(line.as_bytes()), Line::OtherHash { .. }), "{line}");
         }
         assert_eq!(parse(b"sha256 abc x"), Line::Unknown);
         assert_eq!(parse(b"sha256"), Line::Unknown);

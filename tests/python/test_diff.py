@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import gguf
 import ml_dtypes
@@ -166,3 +167,24 @@ def test_a_gguf_against_its_checkpoint(weightfs, tmp_path):
 def test_a_model_that_is_not_there(weightfs, tmp_path, values):
     a = model(tmp_path / "a", x=values)
     assert "nowhere" in weightfs.run("diff", a, tmp_path / "nowhere", code=1).err
+
+
+def test_seals_are_believed_as_long_as_nothing_was_written(weightfs, tmp_path, values):
+    a, b = model(tmp_path / "a", x=values, y=values), tmp_path / "b"
+    weightfs.run("seal", a)
+    shutil.copy2(a, b)
+    shutil.copy2(f"{a}.weightfs.json", f"{b}.weightfs.json")
+    result = weightfs.run("diff", a, b, "--json")
+    assert json.loads(result.out)["totals"]["from_seals"] == 2
+    assert weightfs.run("diff", a, b).text == "2 tensors: 2 the same bytes (2 by the seals, not read)\n"
+    # Trained on in place, under the old seal: its sums are of other bytes.
+    tuned = bytearray(b.read_bytes())
+    tuned[-values.nbytes :] = (values + np.float32(1)).tobytes()
+    b.write_bytes(tuned)
+    found = json.loads(weightfs.run("diff", a, b, "--json", code=None).out)
+    assert found["totals"]["from_seals"] == 0
+    assert "same" not in {tensor["name"]: tensor["result"] for tensor in found["tensors"]}["y"]
+    # A copy that is younger is read, and told the same.
+    shutil.copy(a, b)
+    found = json.loads(weightfs.run("diff", a, b, "--json").out)["totals"]
+    assert (found["same"], found["from_seals"]) == (2, 0)

@@ -330,6 +330,16 @@ def test_names_tags_and_hosts(weightfs, ollama, tmp_path):
     assert str(other.path) in said and str(ollama.path) not in said, "one store that is named is the only one"
 
 
+def test_of_models_that_share_a_blob_the_one_that_was_asked_for_is_named(weightfs, ollama):
+    for path in ["registry.ollama.ai/library/aaa/latest", "registry.ollama.ai/library/tiny/latest", "registry.ollama.ai/me/mine/v1"]:
+        ollama.model(path, ("model", gguf()))
+    for spec, repo, tag in [("tiny", "tiny", "latest"), ("me/mine:v1", "me/mine", "v1"), ("aaa", "aaa", "latest")]:
+        weightfs.run("seal", f"ollama:{spec}", "--force")
+        for command in (("info", f"ollama:{spec}", "--json"), ("provenance", f"ollama:{spec}", "--format", "json")):
+            anchors = weightfs.run(*command).json()["anchors"]
+            assert [(a["repo"], a["commit"]) for a in anchors] == [(repo, tag)], command
+
+
 def test_projectors_are_told_and_not_mounted(weightfs, mount, ollama):
     ollama.model("registry.ollama.ai/library/see/latest", ("model", gguf()), ("projector", gguf("eye")))
     warnings = mount("ollama:see").model["warnings"]

@@ -28,6 +28,6 @@ pub(crate) const TABLE: &[Line] = &[
     Line { form: "uid=N, gid=N, umask=OCTAL", default: "the process's, 0", help: "owner of the files, and the permissions taken from 0444 and 0555" },
     Line { form: "auto_unmount", default: "off", help: "unmount even if the daemon is killed; works without allow_other" },
     Line { form: "fsname=NAME", default: "MODEL", help: "the source that mount and df show" },
-    Line { form: "log=FILE", default: "stderr with -f, else a file that status names", help: "where the daemon logs" },
+    Line { form: "log=FILE", default: "stderr with -f, else a file that status names", help: "where the daemon logs: a new file or behind lines of text, never behind a model, a seal or a document" },
     Line { form: "log_level=off|error|warn|info|debug|trace", default: "info, debug with -d", help: "how much the daemon logs" },
 ];

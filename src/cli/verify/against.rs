@@ -3,15 +3,15 @@
 use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
+use super::given::Given;
 use super::{Scope, Verdict, listed, sealed};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weightfs::bytes::line::{InLine, Safe};
 use weightfs::depot;
 use weightfs::load::{self, Loaded, Member};
 use weightfs::seal;
-use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor, Claim, List};
 
 /// What the bytes are compared with.
@@ -21,7 +21,7 @@ pub(super) enum Against {
     /// A seal that was named.
     Seal(PathBuf),
     /// A list that was named.
-    List(PathBuf),
+    List(Given),
     /// The SHA-256 of the one file.
     Digest([u8; 32]),
 }
@@ -29,19 +29,16 @@ pub(super) enum Against {
 impl Against {
     /// A file that the user named, which must be there.
     pub(super) fn given(file: &Path) -> Result<Against> {
-        let about = file.metadata().with_context(|| file.in_line().to_string())?;
-        if !about.is_file() {
-            bail!("{}: not a regular file", file.in_line());
-        }
-        Ok(match seal::is_seal(file) {
-            true => Against::Seal(file.to_path_buf()),
-            false => Against::List(file.to_path_buf()),
+        let given = Given::new(file)?;
+        Ok(match seal::is_seal(&given.path) {
+            true => Against::Seal(given.path),
+            false => Against::List(given),
         })
     }
 
     /// Compares one model, or the one file of it that was named.
     pub(super) fn verify(&self, model: &Path, part: bool) -> Result<Verdict> {
-        let loaded = match engine::load(model, IoMode::Auto) {
+        let loaded = match engine::load(model, engine::ONE_PASS) {
             Ok(loaded) => loaded,
             Err(error) if part => return Err(error),
             // What cannot be opened may be damaged.
@@ -56,14 +53,14 @@ impl Against {
                 found.anchors.retain(|anchor| scope.has(anchor.shard));
                 sealed::by_seal(path, &loaded, scope, &found, &bar)
             }
-            Against::List(path) => {
-                let mut list = List::read_for(path, &loaded.model, &loaded.sources)?;
+            Against::List(given) => {
+                let mut list = given.list(&loaded.model, &loaded.sources)?;
                 scope.narrow(&mut list.claims);
                 list.warnings.iter().for_each(|warning| super::exit::warn(warning));
                 if list.claims.iter().all(Claim::is_empty) {
                     return Err(nothing_on(model, &loaded, scope, &list));
                 }
-                let name = Safe(path.as_os_str().as_encoded_bytes()).to_string();
+                let name = given.name();
                 listed::by_given(model, &loaded, scope, &list.into_anchors(), &name)
             }
             Against::Digest(sha256) => {
@@ -112,9 +109,9 @@ impl Against {
                 (found.anchors, with)
             }
             Against::Seal(_) => return None,
-            Against::List(list) => {
-                let name = Safe(list.as_os_str().as_encoded_bytes()).to_string();
-                match List::read_for(list, &model, &sources) {
+            Against::List(given) => {
+                let name = given.name();
+                match given.list(&model, &sources) {
                     Ok(list) => {
                         list.warnings.iter().for_each(|warning| super::exit::warn(warning));
                         (list.into_anchors(), name)
@@ -210,7 +207,10 @@ fn nothing_on(model: &Path, loaded: &Loaded, scope: Scope, list: &List) -> anyho
             )
         }
     };
+    let list_warned = !list.warnings.is_empty();
     let list = Safe(list.path.as_os_str().as_encoded_bytes()).to_string();
-    let text = format!("{}: {list} has no line for {}{other}", model.in_line(), Safe(file));
+    // What there is was told as a warning.
+    let line = if list_warned { "no line that can be compared with" } else { "no line for" };
+    let text = format!("{}: {list} has {line} {}{other}", model.in_line(), Safe(file));
     Failure::with(Exit::Unsealed, text)
 }
