@@ -6,6 +6,7 @@
 use crate::fs::{Attr, FsError, Handle, NAME_MAX, Reader};
 use crate::grove::{Grove, Place, Spot};
 use crate::layout::{FileKind, Ino, Node, View};
+use activity::Activity;
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents,
@@ -21,9 +22,9 @@ use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Answers with what `$result` holds, or with its error's number.
 macro_rules! answer {
@@ -38,6 +39,7 @@ macro_rules! answer {
     };
 }
 
+mod activity;
 mod ahead;
 mod errno;
 mod lanes;
@@ -107,38 +109,6 @@ struct Adapter {
     activity: Arc<Activity>,
     /// Dropped with this: whoever waits for the end of the mount hears it.
     _alive: Sender<()>,
-}
-
-/// What `idle=` looks at.
-#[derive(Debug)]
-struct Activity {
-    since: Instant,
-    open: AtomicU64,
-    /// Milliseconds after `since` at which a file was last opened or closed.
-    last: AtomicU64,
-}
-
-impl Activity {
-    fn new() -> Activity {
-        Activity { since: Instant::now(), open: AtomicU64::new(0), last: AtomicU64::new(0) }
-    }
-
-    fn touch(&self) {
-        let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
-    }
-
-    /// How long no file has been open; `None` while one is.
-    fn idle_for(&self) -> Option<Duration> {
-        if self.open.load(Ordering::Relaxed) > 0 {
-            return None;
-        }
-        Some(
-            self.since
-                .elapsed()
-                .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed))),
-        )
-    }
 }
 
 impl Owner {

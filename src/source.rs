@@ -5,6 +5,7 @@
 
 mod ahead;
 mod brought;
+mod cached;
 mod direct;
 mod glance;
 mod identity;
@@ -382,24 +383,6 @@ impl Source {
     #[cfg(test)]
     pub(crate) fn set_fault(&self, fault: Fault) {
         assert!(self.faults.0.set(fault).is_ok(), "one fault a source");
-    }
-
-    /// Has the kernel forget its copy of these bytes, as far as it can: what another process has
-    /// mapped stays. Whole pages around them.
-    pub fn evict(&self, offset: u64, len: u64) {
-        const PAGE: u64 = 4096;
-        if let Some(ahead) = &self.ahead {
-            ahead.forget(offset..offset + len);
-        }
-        let end = (offset + len).next_multiple_of(PAGE).min(self.len());
-        let from = offset / PAGE * PAGE;
-        if let Some(mapping) = &self.mapping
-            && let (Ok(from), Ok(len)) = (usize::try_from(from), usize::try_from(end - from))
-        {
-            mapping.let_go(from, len);
-        }
-        // To the end of the last page, or it would be kept.
-        mapping::drop_cached(&self.file, from, (offset + len).next_multiple_of(PAGE) - from);
     }
 
     /// `bytes` were read for somebody who keeps them in memory: the kernel, in the page cache of

@@ -31,8 +31,9 @@ use weightfs::view::{self, Stock};
 
 /// Longest metadata array that names depend on: one number per layer.
 const MAX_LAYERS: u64 = 100_000;
-/// How commands read that go through a model once: the pages of a mapping would all be counted as
-/// their memory, which then grows with the model.
+/// How commands read that go through a model once by what is served: the pages of a mapping would
+/// all be counted as their memory, which then grows with the model. (Who sums all bytes gives those
+/// pages back, which costs less: `Source::read_once`.)
 pub(crate) const ONE_PASS: IoMode = IoMode::Pread;
 /// Said at the mount and for as long as it lasts.
 pub(crate) const SERVES_DAMAGE: &str = "on_corruption=log: DAMAGED BYTES ARE SERVED as they are; each damaged chunk is an error in the log";

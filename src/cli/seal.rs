@@ -16,6 +16,7 @@ use weightfs::bytes::line::InLine;
 use weightfs::depot;
 use weightfs::load::{self, Loaded};
 use weightfs::seal::{self, Outcome, Seal, SealOptions, SealReport, VerifyOptions};
+use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor};
 
 pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
@@ -40,8 +41,8 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
 
 fn seal_one(args: &SealArgs, model: &Path, out: &mut Out) -> Result<Exit> {
     let loaded = match args.part {
-        true => load::open_part(model, engine::ONE_PASS)?,
-        false => engine::load(model, engine::ONE_PASS)?,
+        true => load::open_part(model, IoMode::Auto)?,
+        false => engine::load(model, IoMode::Auto)?,
     };
     let mut anchors = anchors(&loaded)?;
     engine::call_as_asked(&mut anchors, model);

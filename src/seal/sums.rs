@@ -29,7 +29,7 @@ pub(super) fn crc_of(
     while done < len {
         let take = step.min(len - done);
         room.resize(take as usize, 0);
-        source.read_at(offset + done, room)?;
+        source.read_once(offset + done, room)?;
         crc.update(room);
         done += take;
     }
@@ -89,7 +89,7 @@ pub(super) fn sum_piece(
             return Ok(None);
         }
         room.resize(take as usize, 0);
-        source.read_at(piece.offset + done, &mut room)?;
+        source.read_once(piece.offset + done, &mut room)?;
         for bytes in room.chunks(chunk as usize) {
             let mut crc = Hasher::new();
             crc.update(bytes);
@@ -119,7 +119,7 @@ pub(super) fn sha256_of(
             return Ok(None);
         }
         room.resize(take as usize, 0);
-        source.read_at(done, &mut room)?;
+        source.read_once(done, &mut room)?;
         sha.update(&room);
         done += take;
     }

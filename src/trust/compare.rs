@@ -370,7 +370,7 @@ fn each_step(
     while at < len {
         let step = STEP.min(len - at);
         room.resize(step as usize, 0);
-        source.read_at(offset + at, room)?;
+        source.read_once(offset + at, room)?;
         take(room);
         at += step;
         done.fetch_add(step, Ordering::Relaxed);

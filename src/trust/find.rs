@@ -82,7 +82,7 @@ pub fn find(model: &Model, sources: &[Source]) -> Found {
 pub fn unopened(files: &[(Box<[u8]>, PathBuf)]) -> Option<(Model, Vec<Source>)> {
     let open = |(_, path): &(_, PathBuf)| {
         path.metadata().ok().filter(|about| about.is_file())?;
-        Source::open(path, IoMode::Pread).ok()
+        Source::open(path, IoMode::Auto).ok()
     };
     let sources: Vec<Source> = files.iter().map(open).collect::<Option<_>>()?;
     let shards = files.iter().zip(&sources).map(|((name, _), source)| Shard {

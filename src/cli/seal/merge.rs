@@ -13,6 +13,7 @@ use weightfs::bytes::line::{InLine, Name};
 use weightfs::load::{self, Loaded};
 use weightfs::model::Shard;
 use weightfs::seal::{self, Seal, SealOptions, SealReport};
+use weightfs::source::IoMode;
 use weightfs::trust::Anchor;
 
 /// Missing files that are named.
@@ -42,7 +43,7 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<A
             return Err(Failure::usage("--merge needs the parts that seal --part has written"));
         }
     };
-    let loaded = engine::load(&model, engine::ONE_PASS).map_err(|error| match given.model {
+    let loaded = engine::load(&model, IoMode::Auto).map_err(|error| match given.model {
         Some(_) => error,
         None => anyhow!(
             "{error:#}\nthe model is looked for beside its parts; name it if it lies elsewhere: \
@@ -163,7 +164,7 @@ fn match_part(path: &Path, name: &[u8], loaded: &Loaded) -> Result<(usize, Seal)
         if base(&shard.file) != base(name) {
             continue;
         }
-        let alone = load::open_part(loaded.sources[index].path(), engine::ONE_PASS)?;
+        let alone = load::open_part(loaded.sources[index].path(), IoMode::Auto)?;
         match Seal::load(path, &alone.model, &alone.sources) {
             Ok(seal) => return Ok((index, seal)),
             Err(error) => refused = refused.or(Some(engine::seal_error(error, Cure::Part))),

@@ -12,6 +12,7 @@ use weightfs::bytes::line::{InLine, Safe};
 use weightfs::depot;
 use weightfs::load::{self, Loaded, Member};
 use weightfs::seal;
+use weightfs::source::IoMode;
 use weightfs::trust::{self, Anchor, Claim, List};
 
 /// What the bytes are compared with.
@@ -38,7 +39,7 @@ impl Against {
 
     /// Compares one model, or the one file of it that was named.
     pub(super) fn verify(&self, model: &Path, part: bool) -> Result<Verdict> {
-        let loaded = match engine::load(model, engine::ONE_PASS) {
+        let loaded = match engine::load(model, IoMode::Auto) {
             Ok(loaded) => loaded,
             Err(error) if part => return Err(error),
             // What cannot be opened may be damaged.

@@ -9,6 +9,7 @@ use std::path::Path;
 use weightfs::load::Loaded;
 use weightfs::model::Model;
 use weightfs::seal::{self, END, Seal, SealError, Verified, VerifyOptions};
+use weightfs::source::IoMode;
 use weightfs::trust::Found;
 use weightfs::view::json::lossy;
 
@@ -45,8 +46,7 @@ pub(super) fn unopened(model: &Path, given: Option<&Path>) -> Option<Result<Verd
     let options = VerifyOptions::default();
     let bar = Progress::new(model, 0);
     let tick = |done| bar.set(done);
-    match seal::verify_unopened(&seal, &entry, named.as_deref(), engine::ONE_PASS, options, &tick)?
-    {
+    match seal::verify_unopened(&seal, &entry, named.as_deref(), IoMode::Auto, options, &tick)? {
         Ok(verified) => {
             let model = verified.described.clone()?;
             Some(Ok(verdict(&model, verified)))
