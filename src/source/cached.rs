@@ -2,6 +2,10 @@
 
 use super::{Source, SourceError, mapping};
 
+/// How far before a page that is touched the kernel puts in others that it has: those of an
+/// earlier read come back with the next one.
+const AROUND: usize = 1 << 20;
+
 impl Source {
     /// As [`Source::read_at`], for who goes through a file once and keeps nothing of it. Of a
     /// mapping the pages that were read are no longer counted as this process's memory, which
@@ -11,7 +15,8 @@ impl Source {
         if let Some(mapping) = &self.mapping
             && let Ok(offset) = usize::try_from(offset)
         {
-            mapping.let_go(offset, out.len());
+            let from = offset.saturating_sub(AROUND);
+            mapping.let_go(from, offset + out.len() - from);
         }
         Ok(())
     }
