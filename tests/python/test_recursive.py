@@ -363,7 +363,10 @@ def test_when_nothing_can_be_mounted_the_gravest_reason_counts(weightfs, refused
     (root / "a/m.gguf.weightfs.json").write_text("{}")
     said = refused(root, code=5)
     assert "none of 2 models" in said and str(root) in said
+    # A file of another size than its seal says is 5; one without a seal that is no model, 1.
     (root / "b/m.gguf").write_bytes(b"GGUF")
+    refused(root, code=5)
+    (root / "b/m.gguf.weightfs.json").unlink()
     refused(root, code=1)
     empty = tmp_path / "empty"
     empty.mkdir()
