@@ -207,6 +207,11 @@ impl Seats {
 }
 
 impl Patient for Seats {
+    fn waiting(&self, for_: Duration) -> usize {
+        let is_late = |sitting: &Sitting| sitting.since.elapsed() >= for_;
+        self.sitting.iter().filter(|Apart(seat)| lock(seat).as_ref().is_some_and(is_late)).count()
+    }
+
     fn refuse(&self, patience: Duration) {
         for Apart(sitting) in &self.sitting {
             let is_late = |sitting: &&Sitting| sitting.since.elapsed() >= patience;
