@@ -43,6 +43,7 @@ pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{180e}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}')
 }
 
 /// What may come from strangers and be part of a message. In place of `Path::display`, which
@@ -110,6 +111,7 @@ mod tests {
             ("caf\u{e9} \u{1f980}".as_bytes(), "caf\u{e9} \u{1f980}"),
             ("\u{202e}gpj\u{85}".as_bytes(), "\\u{202e}gpj\\u{85}"),
             ("\u{2028}\u{2066}\u{e0041}".as_bytes(), "\\u{2028}\\u{2066}\\u{e0041}"),
+            ("\u{180e}\u{fffa}\u{1d173}".as_bytes(), "\\u{180e}\\u{fffa}\\u{1d173}"),
         ] {
             assert_eq!(Safe(bytes).to_string(), want);
             assert_eq!(want.in_line().to_string(), want, "twice is once");

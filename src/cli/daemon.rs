@@ -89,7 +89,7 @@ fn wait_for(child: Pid, mut reader: PipeReader, signals: Signals) -> io::Result<
 }
 
 /// Ends us as the signal would have: a shell goes by that when it runs a script.
-fn die_of(signal: Signal) -> io::Result<()> {
+pub(crate) fn die_of(signal: Signal) -> io::Result<()> {
     // SAFETY: the default action is no function of ours.
     unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
     let mut set = SigSet::empty();

@@ -14,6 +14,8 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: OsString,
+    /// Who mounted it, where that is told.
+    pub(crate) user: Option<u32>,
 }
 
 impl Mount {
@@ -53,7 +55,11 @@ fn parse(line: &[u8]) -> Option<Mount> {
     words.find(|word| *word == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(words.next()?)).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
-    Some(Mount { device, point: OsString::from_vec(point).into(), kind, source })
+    let options = words.next().and_then(|options| std::str::from_utf8(options).ok());
+    let user = options.and_then(|options| {
+        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    });
+    Some(Mount { device, point: OsString::from_vec(point).into(), kind, source, user })
 }
 
 /// The kernel writes space, tab, newline, backslash (and `#`) as three octal digits.

@@ -223,6 +223,7 @@ mod tests {
             point: point.into(),
             kind: kind.into(),
             source: "x".into(),
+            user: None,
         };
         let mounts = [
             mount("/", "ext4"),

@@ -4,6 +4,8 @@
 
 use super::mountinfo::Mount;
 use super::patience;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -43,7 +45,10 @@ impl Presence {
     pub(crate) fn of(mount: &Mount) -> Option<Presence> {
         let address = address(&mount.device).ok()?;
         let stream = patience::within(PATIENCE, move || UnixStream::connect_addr(&address));
-        stream?.ok().map(Presence)
+        let stream = stream?.ok()?;
+        // Anybody can take such a name.
+        let peer = getsockopt(&stream, PeerCredentials).ok()?.uid();
+        (peer == 0 || Some(peer) == mount.user).then_some(Presence(stream))
     }
 
     /// Waits for its end, at most so long; whether it came.
@@ -68,7 +73,13 @@ mod tests {
     use super::*;
 
     fn mount(device: &str) -> Mount {
-        Mount { device: device.into(), point: "/m".into(), kind: "fuse".into(), source: "x".into() }
+        Mount {
+            device: device.into(),
+            point: "/m".into(),
+            kind: "fuse".into(),
+            source: "x".into(),
+            user: Some(nix::unistd::geteuid().as_raw()),
+        }
     }
 
     #[test]

@@ -27,13 +27,13 @@ struct Report {
 /// A file or a tensor.
 #[derive(Deserialize)]
 struct Entry {
-    #[serde(alias = "file")]
-    name: String,
-    #[serde(default, alias = "file_hex")]
+    /// Of a tensor; of a file in reports of other versions.
+    name: Option<String>,
     name_hex: Option<String>,
-    #[serde(default)]
+    /// Of a file; that of a tensor of a set is its file's.
+    file: Option<String>,
+    file_hex: Option<String>,
     sha256: Option<String>,
-    #[serde(default)]
     crc32: Option<String>,
 }
 
@@ -90,11 +90,21 @@ pub(super) fn read_yaml(
 }
 
 impl Entry {
+    /// What it is called, in JSON.
+    fn shown(&self) -> &str {
+        self.name.as_ref().or(self.file.as_ref()).map_or("", String::as_str)
+    }
+
     fn name(&self) -> Result<Vec<u8>, String> {
-        match &self.name_hex {
-            None => Ok(self.name.clone().into_bytes()),
-            Some(digits) => bytes_from_hex(digits.as_bytes())
-                .ok_or_else(|| format!("{:?} has a hexadecimal name that is none", self.name)),
+        let (name, digits) = match &self.name {
+            Some(name) => (Some(name), &self.name_hex),
+            None => (self.file.as_ref(), &self.file_hex),
+        };
+        match (name, digits) {
+            (None, _) => Err("an entry without a name".to_owned()),
+            (Some(name), None) => Ok(name.clone().into_bytes()),
+            (Some(name), Some(digits)) => bytes_from_hex(digits.as_bytes())
+                .ok_or_else(|| format!("{name:?} has a hexadecimal name that is none")),
         }
     }
 
@@ -103,7 +113,7 @@ impl Entry {
             None => Ok(None),
             Some(digits) => match digest(digits.as_bytes()) {
                 Some(sha256) => Ok(Some(sha256)),
-                None => Err(format!("{:?} has a SHA-256 that is none: {digits:?}", self.name)),
+                None => Err(format!("{:?} has a SHA-256 that is none: {digits:?}", self.shown())),
             },
         }
     }
@@ -115,7 +125,7 @@ impl Entry {
             Some(digits) => match from_hex::<4>(digits.as_bytes()) {
                 Some(crc32) => Some(Sum::Crc32(u32::from_be_bytes(crc32))),
                 None => {
-                    return Err(format!("{:?} has a CRC32 that is none: {digits:?}", self.name));
+                    return Err(format!("{:?} has a CRC32 that is none: {digits:?}", self.shown()));
                 }
             },
         };

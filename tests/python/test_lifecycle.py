@@ -244,6 +244,22 @@ def test_a_signal_when_the_keeper_was_killed(weightfs, mount, tiny, ending):
     wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
 
 
+def test_signals_to_both_processes_while_it_mounts(weightfs, tiny, tmp_path):
+    """As pkill sends them: the child gets its own and its parent's. Nothing stays, alive or dead."""
+    point = tmp_path / "mnt"
+    point.mkdir()
+    for turn in range(60):
+        command = subprocess.Popen([weightfs.binary, tiny, point], env=weightfs.env, stderr=subprocess.DEVNULL)
+        time.sleep(turn * 0.0005)
+        children = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split() if command.poll() is None else []
+        for pid in [command.pid, *map(int, children)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if command.wait(10) == 0:
+            weightfs.run("umount", point, code=None)
+        wait_until(lambda: not is_mounted(point) and not any(alive(int(child)) for child in children), 5, "the end of both")
+
+
 def test_unmount_while_being_read(mount, tmp_path):
     path = Gguf().tensor("a", "F32", (4 << 20,), pattern(16 << 20)).write(tmp_path / "m.gguf")
     mounted = mount(path)

@@ -286,3 +286,22 @@ def test_a_lfs_pointer_among_the_shards(weightfs, tmp_path):
     (tmp_path / "model-00002-of-00002.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 5\n")
     said = weightfs.run("ls", index, code=1).err
     assert "LFS" in said and "model-00002-of-00002.safetensors" in said
+
+
+# --- reports about sets --------------------------------------------------------------------
+FORMS = ["json", "yaml", "sha256sum", "sfv"]
+
+
+@pytest.mark.parametrize("kind, form", [("gguf", "gguf-hash"), *((kind, form) for kind in ("gguf", "safetensors") for form in FORMS)])
+def test_what_we_say_about_a_set_is_understood(weightfs, tmp_path, kind, form):
+    if kind == "gguf":
+        entry = gguf_file.split(parts(), "m", tmp_path)[0]
+    else:
+        entry = sharded(shards(), tmp_path)
+    weightfs.run("seal", entry)
+    said = weightfs.run("provenance", entry, "--format", form).out
+    (tmp_path / "said").write_bytes(said)
+    weightfs.run("verify", entry, "--against", tmp_path / "said")
+    seal = entry.with_name(f"{entry.name}.weightfs.json")
+    seal.unlink()
+    weightfs.run("verify", entry, "--against", tmp_path / "said")

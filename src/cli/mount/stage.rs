@@ -1,7 +1,7 @@
 //! How far a mount is, and what signals do then.
 
-use crate::cli::daemon::Signals;
-use crate::cli::exit::Exit;
+use crate::cli::daemon::{self, Signals};
+use crate::cli::exit::{self, Exit};
 use crate::cli::ready;
 use anyhow::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,7 +85,10 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 stage.take_task().into_iter().for_each(|task| task());
                 continue;
             }
-            if asked {
+            // Whoever mounts asks the mount about itself: were the threads gone that answer, it would
+            // wait for ever. It looks here when it is done, and takes the mount away.
+            let is_mounting = matches!(*stage.lock(), State::Mounting | State::Interrupted);
+            if asked && !is_mounting {
                 log::warn!("{signal} again: ending at once, open files get errors");
                 if let State::Mounted(unmounter) = &*stage.lock() {
                     unmounter.abandon();
@@ -101,7 +104,11 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
             asked = true;
             let mut state = stage.lock();
             match &*state {
-                State::Opening => std::process::exit(Exit::Failed.code().into()),
+                State::Opening => {
+                    exit::say(&format!("{signal}: the mount was not ready, nothing is mounted"));
+                    let _ = daemon::die_of(signal);
+                    std::process::exit(Exit::Failed.code().into());
+                }
                 State::Mounting | State::Interrupted => *state = State::Interrupted,
                 // It ends soon, and sooner only at a second one.
                 State::Parting => log::info!("{signal}: unmounted already, ending"),
