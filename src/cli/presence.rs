@@ -68,7 +68,13 @@ mod tests {
     use super::*;
 
     fn mount(device: &str) -> Mount {
-        Mount { device: device.into(), point: "/m".into(), kind: "fuse".into(), source: "x".into() }
+        Mount {
+            device: device.into(),
+            point: "/m".into(),
+            kind: "fuse".into(),
+            source: "x".into(),
+            owner: None,
+        }
     }
 
     #[test]
