@@ -93,7 +93,7 @@ impl HeatMap {
              svg {{ background: #ffffff; color: #1b1b1b; }}\n\
              text {{ fill: currentColor; font: 12px ui-monospace, monospace; }}\n\
              .bad {{ fill: none; stroke: #d00000; stroke-width: 2; }}\n\
-             .none {{ fill: currentColor; opacity: 0.08; }}\n\
+             .none {{ fill: currentColor; opacity: 0.15; }}\n\
              @media (prefers-color-scheme: dark) {{ svg {{ background: #16181c; color: #e8e8e8; }} .bad {{ stroke: #ff5050; }} }}\n\
              </style>\n"
         );
