@@ -126,6 +126,14 @@ impl Grove {
         }
     }
 
+    /// Says how many requests wait for a source that seems to hang, for `status.json`.
+    pub fn set_stalled(&self, requests: usize) {
+        self.models().for_each(|fs| fs.set_stalled(requests));
+        if let Some(clearing) = &self.clearing {
+            clearing.started.set_stalled(requests);
+        }
+    }
+
     /// The model that an inode number is of, and what it calls it.
     fn tree(&self, ino: Ino) -> Option<(&Tree, Ino)> {
         let (number, local) = spot::apart(ino)?;

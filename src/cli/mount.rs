@@ -172,6 +172,7 @@ fn wait_for_idleness(mounted: &Mounted, limit: Duration) {
         let idle = mounted.idle_for().unwrap_or(Duration::ZERO);
         if idle < limit {
             thread::sleep((limit - idle).min(IDLE_TICK));
+            mounted.look_for_stalls();
             continue;
         }
         log::info!("no file was open for {} s: unmounting", limit.as_secs());

@@ -92,6 +92,14 @@ fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Resul
         "served".into(),
         format!("{} in {}", size(number("bytes_served")), counted(number("reads"), "read")),
     ]);
+    if number("stalled") > 0 {
+        let waiting = counted(number("stalled"), "request");
+        let text = format!(
+            "{waiting}: a disk or server does not answer (kill -TERM {} ends the mount, and this)",
+            number("pid")
+        );
+        table.row(["waiting".into(), Piece::inked(Ink::Bad, text)]);
+    }
     table.row(["checked".into(), counted(number("chunks_checked"), "chunk")]);
     table.row([
         "met".into(),

@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// `/proc/self/status`, open: a daemon that gave up opening files still knows its size. One for
@@ -21,13 +22,20 @@ pub struct Started {
     monotonic: Instant,
     /// What the daemon gave up, in words.
     confined: OnceLock<String>,
+    /// Who has been waiting for a source for so long that it must hang.
+    stalled: AtomicUsize,
 }
 
 impl Started {
     /// This moment.
     pub fn now() -> Started {
         PROCESS.get_or_init(|| File::open("/proc/self/status").ok());
-        Started { wall: SystemTime::now(), monotonic: Instant::now(), confined: OnceLock::new() }
+        Started {
+            wall: SystemTime::now(),
+            monotonic: Instant::now(),
+            confined: OnceLock::new(),
+            stalled: AtomicUsize::new(0),
+        }
     }
 
     /// Says once what the daemon gave up.
@@ -39,6 +47,16 @@ impl Started {
     /// What it gave up, once that was said.
     pub fn confined(&self) -> Option<&str> {
         self.confined.get().map(String::as_str)
+    }
+
+    /// Says how many requests wait for a source that seems to hang.
+    pub fn set_stalled(&self, requests: usize) {
+        self.stalled.store(requests, Ordering::Relaxed);
+    }
+
+    /// How many requests, in the whole mount, wait for a source that seems to hang.
+    pub fn stalled(&self) -> usize {
+        self.stalled.load(Ordering::Relaxed)
     }
 
     /// Seconds since 1970.
@@ -68,6 +86,11 @@ impl WeightFs {
     /// Says once what the daemon gave up, for `status.json`.
     pub fn set_confined(&self, what: String) {
         self.started.set_confined(what);
+    }
+
+    /// Says how many requests of the whole mount wait for a source that seems to hang.
+    pub fn set_stalled(&self, requests: usize) {
+        self.started.set_stalled(requests);
     }
 
     /// The text of a live document as of now.
@@ -128,6 +151,8 @@ impl WeightFs {
             "bad": bad,
             "rss_bytes": self.started.memory("VmRSS:"),
             "log": self.parts.log,
+            "pid": std::process::id(),
+            "stalled": self.started.stalled(),
             "confined": self.started.confined(),
             "sealed": store.is_sealed(),
             "on_corruption": status.on_corruption.name(),

@@ -130,6 +130,8 @@ pub fn metrics(started: &Started, models: &[Sampled<'_>], more: &[(&str, &str, u
     for &(name, help, value) in more {
         text.single(name, Kind::Gauge, help, value);
     }
+    let help = "Requests that have waited for a source for 10 s and more.";
+    text.single("stalled_requests", Kind::Gauge, help, started.stalled() as u64);
     of_process(&mut text, started);
     for (name, kind, help, number) in COUNTS {
         text.family(name, kind, help);

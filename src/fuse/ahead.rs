@@ -224,6 +224,12 @@ impl<Q> Reader<Q> {
 }
 
 impl<Q: Reply + std::fmt::Debug> Patient for Ahead<Q> {
+    fn waiting(&self, for_: Duration) -> usize {
+        let state = self.lock();
+        let late = state.readers.iter().filter(|reader| reader.asked.elapsed() >= for_);
+        late.filter(|reader| reader.is_asked()).count()
+    }
+
     fn refuse(&self, patience: Duration) {
         let mut state = self.lock();
         let late = state.readers.iter_mut().filter(|reader| reader.asked.elapsed() >= patience);

@@ -31,6 +31,9 @@ pub(super) trait Reply: Send + 'static {
 
 /// Where others wait.
 pub(super) trait Patient: Send + Sync + std::fmt::Debug {
+    /// How many have waited for so long.
+    fn waiting(&self, for_: Duration) -> usize;
+
     /// Answers for everybody who has waited for `patience`.
     fn refuse(&self, patience: Duration);
 }
@@ -118,6 +121,11 @@ impl Waiting {
         self.lock().all.remove(&number);
     }
 
+    /// How many have waited for so long.
+    fn count(&self, for_: Duration) -> usize {
+        self.lock().all.values().take_while(|(since, _)| since.elapsed() >= for_).count()
+    }
+
     /// Answers for everybody who has waited for `patience`.
     fn refuse(&self, patience: Duration) {
         let mut gone = Vec::new();
@@ -174,6 +182,12 @@ impl Lanes {
             self.width,
             &self.idle,
         );
+    }
+
+    /// How many requests have waited for so long, here and where the others wait.
+    pub(super) fn waiting(&self, for_: Duration) -> usize {
+        let others: usize = self.others.iter().map(|other| other.waiting(for_)).sum();
+        self.waiting.count(for_) + others
     }
 
     /// The mount is to go: from now on nobody waits for long.

@@ -16,10 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the one that rests looks at the others: they hang when nothing has changed since.
-/// More than a disk needs, and much less than `stat` may take.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// More than a disk or a turn of the scheduler takes, and much less than `stat` may.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// So often without any read, and it looks no more until it is called.
-const QUIET: u32 = 100;
+const QUIET: u32 = 40;
 
 /// In [`Seats::reads`]: seats that are taken; the rest counts those that were.
 const TAKEN: u64 = 0xffff;
@@ -207,6 +207,11 @@ impl Seats {
 }
 
 impl Patient for Seats {
+    fn waiting(&self, for_: Duration) -> usize {
+        let is_late = |sitting: &Sitting| sitting.since.elapsed() >= for_;
+        self.sitting.iter().filter(|Apart(seat)| lock(seat).as_ref().is_some_and(is_late)).count()
+    }
+
     fn refuse(&self, patience: Duration) {
         for Apart(sitting) in &self.sitting {
             let is_late = |sitting: &&Sitting| sitting.since.elapsed() >= patience;

@@ -4,7 +4,7 @@ use super::{Activity, Adapter, CacheMode, Owner, Serving, ahead, lanes, seats};
 use crate::bytes::line::InLine;
 use crate::grove::Grove;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use log::{debug, info};
+use log::{debug, info, warn};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,11 +15,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// How often it is looked for the end of a connection that the session does not tell of.
+/// How often it is looked for what nobody tells: a source that hangs, and the end of a connection
+/// whose session does not end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Who has waited for so long waits for a source that hangs.
+const STALLED: Duration = Duration::from_secs(10);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -60,6 +64,9 @@ pub struct Mounted {
     ended: Receiver<()>,
     /// The kernel's end of it, another handle.
     kernel: OwnedFd,
+    fs: Arc<Grove>,
+    /// Whether somebody waited for a source that hangs when it was last looked.
+    stalled: AtomicBool,
     handle: Unmounter,
     activity: Arc<Activity>,
 }
@@ -118,7 +125,7 @@ pub fn mount(
         seats,
         ahead,
         passthrough: Arc::default(),
-        fs,
+        fs: Arc::clone(&fs),
         owner: Owner { uid: options.uid, gid: options.gid, umask: options.umask },
         serving: Serving { cache: options.cache, direct_maps: false },
         activity: Arc::clone(&activity),
@@ -132,7 +139,15 @@ pub fn mount(
     raise_readahead(device);
     info!("mounted on {}", mountpoint.in_line());
     let handle = Unmounter { mountpoint, device, around, lanes: Some(lanes) };
-    Ok(Mounted { session: ManuallyDrop::new(session), ended, kernel, handle, activity })
+    Ok(Mounted {
+        session: ManuallyDrop::new(session),
+        ended,
+        kernel,
+        fs,
+        stalled: AtomicBool::new(false),
+        handle,
+        activity,
+    })
 }
 
 /// Starts the serving threads as descendants of one that gave up what it does not need: what a
@@ -206,6 +221,24 @@ impl Mounted {
             && !was_cut_off
         {
             was_cut_off = self.is_cut_off();
+            self.look_for_stalls();
+        }
+    }
+
+    /// Tells, in the log and for the status, when requests wait for a source that hangs: to be
+    /// called now and then.
+    pub fn look_for_stalls(&self) {
+        let Some(lanes) = &self.handle.lanes else { return };
+        let stalled = lanes.waiting(STALLED);
+        self.fs.set_stalled(stalled);
+        match (stalled, self.stalled.swap(stalled > 0, Ordering::Relaxed)) {
+            (1.., false) => warn!(
+                "{stalled} requests have waited for {} s: a disk or server that the model lies on does not answer (kill -TERM {} ends the mount, and their waiting)",
+                STALLED.as_secs(),
+                std::process::id(),
+            ),
+            (0, true) => info!("what hung answers again"),
+            _ => {}
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) fn status(grove: &Grove) -> Vec<u8> {
         "bad": bad,
         "rss_bytes": started.memory("VmRSS:"),
         "log": clearing.log,
+        "pid": std::process::id(),
+        "stalled": started.stalled(),
         "confined": started.confined(),
         "sealed": grove.models().all(|fs| fs.store().is_sealed()),
         "on_corruption": first.map(|status| status.on_corruption.name()),

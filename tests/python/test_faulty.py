@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -272,6 +273,21 @@ def test_one_who_reads_on_and_on_is_told_when_the_mount_goes(mount, two_shards, 
     assert "Input/output error" in reader.communicate(timeout=10)[1]
     wait_until(lambda: not alive(mounted.pid), 5, "the end of the daemon")
     two_shards.clear()
+
+
+def test_a_source_that_hangs_is_named_after_a_while(mount, two_shards, weightfs):
+    mounted = mount(two_shards.model, "log_level=info")
+    assert mounted.status["stalled"] == 0 and mounted.status["pid"] == mounted.pid
+    two_shards.fault(FIRST, "hang", start=20_000)
+    readers = Background(mounted / "tensors/a.bin", [CHUNK, 2 * MIB])
+    wait_until(lambda: mounted.status["stalled"] == 2, 20, "word of the two")
+    assert "weightfs_stalled_requests 2" in (mounted / ".weightfs/metrics").read_text()
+    assert f"2 requests: a disk or server does not answer (kill -TERM {mounted.pid}" in weightfs.run("status", mounted.path).text
+    two_shards.clear()
+    assert readers.results() == [4096] * 2
+    wait_until(lambda: mounted.status["stalled"] == 0, 5, "the end of it")
+    log = Path(mounted.status["log"]).read_text()
+    assert log.count("does not answer") == 1 and "answers again" in log
 
 
 def test_hf_is_looked_up_while_reads_hang(mount, files, faulty):
