@@ -38,6 +38,7 @@ mod progress;
 mod provenance;
 mod ready;
 mod seal;
+mod shell;
 mod stats;
 mod status;
 mod table;

@@ -30,4 +30,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} MNT TENSOR")
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
-    main(Path(sys.argv[1]), sys.argv[2])
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except FileNotFoundError as error:
+        sys.exit(f"{error.filename}: there is no such file; MNT/tensors has a .json of each tensor, MNT/f32 those with float values")

@@ -12,7 +12,12 @@ from qdrant_client import QdrantClient, models
 
 def main(mount, name, rows=2000, row=0):
     # Quantised or not: f32/ has every row, decoded while it is read.
-    matrix = np.load(mount / "f32" / f"{name}.npy", mmap_mode="r")
+    file = mount / "f32" / f"{name}.npy"
+    if not file.is_file():
+        sys.exit(f"{file}: there is no such file; MNT/f32 has one of each tensor with float values")
+    matrix = np.load(file, mmap_mode="r")
+    if matrix.ndim != 2:
+        sys.exit(f"{file}: a matrix is needed, this has the shape {list(matrix.shape)}")
     rows = min(rows, len(matrix))
     if not 0 <= row < rows:
         sys.exit(f"{name}: row {row} is not one of the first {rows}")

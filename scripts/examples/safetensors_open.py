@@ -5,7 +5,7 @@
 import signal
 import sys
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 
 def main(path, wanted=None):
@@ -26,4 +26,7 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit(f"usage: {sys.argv[0]} FILE [TENSOR]")
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough, as head has, ends it quietly
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (OSError, SafetensorError) as error:
+        sys.exit(f"{sys.argv[1]}: {error}")

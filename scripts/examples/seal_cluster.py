@@ -63,4 +63,7 @@ def main(command, model, scheduler=None):
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("seal", "verify"):
         sys.exit(f"usage: {sys.argv[0]} seal|verify MODEL [SCHEDULER]")
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except RuntimeError as error:  # what weightfs itself said
+        sys.exit(str(error))

@@ -19,7 +19,10 @@ def main(place):
     if place == "-":
         query, files = FROM_LIST.format(struct=STRUCT), "/dev/stdin"
     else:
-        query, files = FROM_MOUNT.format(columns=COLUMNS), str(Path(place) / "tensors" / "*.json")
+        folder = Path(place) / "tensors"
+        if not any(folder.glob("*.json")):
+            sys.exit(f"{folder}: there are no descriptions of tensors; MNT is where a model is mounted")
+        query, files = FROM_MOUNT.format(columns=COLUMNS), str(folder / "*.json")
     duckdb.execute(f"CREATE TEMP TABLE tensors AS {query}", [files])
 
     print("bytes by type:")

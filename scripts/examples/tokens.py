@@ -10,7 +10,10 @@ from tokenizers import Tokenizer
 
 
 def main(mount, text):
-    tokenizer = Tokenizer.from_file(str(mount / "hf" / "tokenizer.json"))
+    file = mount / "hf" / "tokenizer.json"
+    if not file.is_file():
+        sys.exit(f"{file}: there is no such file; a GGUF with a tokenizer that is mounted with -o map=hf has one")
+    tokenizer = Tokenizer.from_file(str(file))
     encoded = tokenizer.encode(text)
     for number, token, (begin, end) in zip(encoded.ids, encoded.tokens, encoded.offsets):
         print(f"{number:8d}  {token!r:20}  {text[begin:end]!r}")

@@ -281,7 +281,8 @@ pub(crate) struct StatsArgs {
     /// Print one JSON document, with a histogram of each tensor
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a heat map of the layers to F: a new file, the place of an older picture, or a pipe
+    /// Write a heat map of the layers to F: a new file, the place of an older picture, or a pipe;
+    /// with -, the map alone to standard output
     #[arg(long, value_name = "F")]
     pub(crate) svg: Option<PathBuf>,
     /// End with exit code 3 when there is a NaN or an infinity

@@ -4,7 +4,7 @@
 use super::args::NameArgs;
 use super::exit::{self, Exit, Failure};
 use super::options::{HfDtype, Options, Override, SealChoice, SetValue};
-use super::{unopened, value_file};
+use super::{shell, unopened, value_file};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Read;
@@ -383,8 +383,9 @@ fn choose_seal(loaded: &Loaded, model: &Path, choice: &SealChoice) -> Result<Opt
             Some(path) => Ok(Some(path)),
             None => {
                 let text = format!(
-                    "{0}: not sealed, and seal=require refuses that (weightfs seal {0})",
-                    model.in_line()
+                    "{}: not sealed, and seal=require refuses that (weightfs seal {})",
+                    model.in_line(),
+                    shell::word(model)
                 );
                 Err(Failure::with(Exit::Unsealed, text))
             }

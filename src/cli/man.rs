@@ -24,14 +24,17 @@ const SYNOPSIS: &[&str] = &[
     "weightfs [mount] MODEL MOUNTPOINT [-o OPT[,OPT]...] [-f] [-d]",
     "weightfs mount --recursive DIRECTORY MOUNTPOINT [-o OPT[,OPT]...]",
     "weightfs umount MOUNTPOINT [--lazy]",
-    "weightfs ls|info MODEL [--json]",
-    "weightfs cat MODEL TENSOR [--as FORM]",
-    "weightfs seal|verify MODEL...",
+    "weightfs ls MODEL [--json] [--map M]",
+    "weightfs info MODEL [--json]",
+    "weightfs cat MODEL TENSOR [--as FORM] [--map M]",
+    "weightfs seal MODEL... [--chunk-size N] [--output F] [--force] [--no-sha256]",
+    "weightfs verify MODEL... [--against FILE | --expect-sha256 HEX] [--json]",
     "weightfs seal|verify --recursive DIRECTORY...",
     "weightfs seal --part FILE...",
     "weightfs seal --merge PART... [MODEL]",
-    "weightfs map MODEL [--map M] [--json]",
-    "weightfs stats MODEL [TENSOR...] [--json] [--svg F] [--check]",
+    "weightfs provenance MODEL [--format FORM]",
+    "weightfs map MODEL [--map M] [--like REF] [--json]",
+    "weightfs stats MODEL [TENSOR...] [--json] [--svg F] [--check] [--map M]",
     "weightfs diff A B [--map M] [--json]",
     "weightfs status MOUNTPOINT [--json]",
     "weightfs completions bash|zsh|fish",
@@ -215,7 +218,7 @@ const ANCHOR_KINDS: &[(&str, &str)] = &[
     (
         "sha256sums",
         "SHA256SUMS, sha256sums.txt, sha256sum.txt, CHECKSUMS, checksums.txt, FILE.sha256, FILE.sha256sum and the like, as \
-         sha256sum writes them or in the BSD form.",
+         sha256sum writes them or in the BSD form. FILE.b3, B3SUMS and the like are of BLAKE3, which is not supported: a warning says so.",
     ),
     (
         "gguf-hash",
@@ -359,7 +362,7 @@ fn render(out: &mut impl Write) -> io::Result<()> {
         ],
     )?;
     for line in options::TABLE {
-        tagged(out, line.form, &format!("{} Default: {}.", sentence(line.help), line.default))?;
+        tagged(out, line.form, &format!("{} Default: {}.", stopped(line.help), line.default))?;
     }
     section(out, "STORES")?;
     list(out, STORES)?;
@@ -448,9 +451,13 @@ fn escape(text: &str) -> String {
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_ascii_uppercase());
-    let rest = letters.as_str();
-    let stop = if rest.ends_with('.') { "" } else { "." };
-    first.into_iter().collect::<String>() + rest + stop
+    first.into_iter().collect::<String>() + &stopped(letters.as_str())
+}
+
+/// A full stop behind. Words that are written in options are not to begin with a capital letter.
+fn stopped(text: &str) -> String {
+    let stop = if text.ends_with('.') { "" } else { "." };
+    format!("{text}{stop}")
 }
 
 #[cfg(test)]
@@ -463,6 +470,38 @@ mod tests {
         let mut out = Vec::new();
         text(&mut out, ".weightfs/status.json - \\,").unwrap();
         assert_eq!(out, b"\\&.weightfs/status.json \\- \\e,\n");
+    }
+
+    /// Words that are put into the synopsis by hand are checked against what is parsed.
+    #[test]
+    fn the_synopsis_has_every_command_and_no_flag_that_is_none() {
+        let cli = Cli::command();
+        let is_of = |line: &str, name: &str| {
+            let words = line.split(' ').nth(1).unwrap_or_default();
+            words.split('|').any(|word| word.trim_matches(['[', ']']) == name)
+        };
+        for command in cli.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let name = command.get_name();
+            let lines: Vec<&str> =
+                SYNOPSIS.iter().copied().filter(|line| is_of(line, name)).collect();
+            assert!(!lines.is_empty(), "{name}");
+            for word in lines.iter().flat_map(|line| line.split(' ')) {
+                let Some(flag) = word.trim_matches(['[', ']']).strip_prefix("--") else { continue };
+                let known = command.get_arguments().any(|arg| arg.get_long() == Some(flag));
+                assert!(known, "{name} --{flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_options_keep_their_letters() {
+        let mut page = Vec::new();
+        render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        for line in options::TABLE {
+            let text = format!("\n{} Default: ", escape(&stopped(line.help)));
+            assert!(page.contains(&text), "{text}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::logfile::Log;
 use super::options::Options;
 use super::ready::Ready;
-use super::{logfile, mountpoint, preflight, presence};
+use super::{logfile, mountpoint, preflight, presence, shell};
 use anyhow::{Context, Result, anyhow, bail};
 use stage::{Stage, watch_signals};
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
     if !error.downcast_ref::<LoadError>().is_some_and(are_several) {
         return error;
     }
-    let model = model.in_line();
+    let model = shell::word(model);
     anyhow!(
         "{error}\nto mount each as a directory of its own: weightfs mount --recursive {model} MOUNTPOINT"
     )

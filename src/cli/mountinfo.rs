@@ -14,8 +14,8 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: OsString,
-    /// Who mounted it, where that is told.
-    pub(crate) user: Option<u32>,
+    /// Of a FUSE mount the user who made it: nobody else but root may end it.
+    pub(crate) owner: Option<u32>,
 }
 
 impl Mount {
@@ -55,11 +55,14 @@ fn parse(line: &[u8]) -> Option<Mount> {
     words.find(|word| *word == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(words.next()?)).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
-    let options = words.next().and_then(|options| std::str::from_utf8(options).ok());
-    let user = options.and_then(|options| {
-        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
-    });
-    Some(Mount { device, point: OsString::from_vec(point).into(), kind, source, user })
+    let owner = words.next().and_then(owner);
+    Some(Mount { device, point: OsString::from_vec(point).into(), kind, source, owner })
+}
+
+/// `user_id=1000` among the options of the file system.
+fn owner(options: &[u8]) -> Option<u32> {
+    let id = options.split(|&b| b == b',').find_map(|word| word.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(id).ok()?.parse().ok()
 }
 
 /// The kernel writes space, tab, newline, backslash (and `#`) as three octal digits.
@@ -113,6 +116,20 @@ mod tests {
         ] {
             let line = format!("1 1 0:1 / /m rw - {kind} {source} rw");
             assert_eq!(parse(line.as_bytes()).unwrap().is_weightfs(), ours, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_owner_is_told_where_there_is_one() {
+        for (options, owner) in [
+            ("ro,user_id=1000,group_id=1000", Some(1000)),
+            ("ro,user_id=0", Some(0)),
+            ("ro,user_id=x", None),
+            ("ro", None),
+            ("", None),
+        ] {
+            let line = format!("1 1 0:1 / /m rw - fuse.weightfs m {options}");
+            assert_eq!(parse(line.as_bytes()).unwrap().owner, owner, "{line}");
         }
     }
 

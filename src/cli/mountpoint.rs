@@ -2,7 +2,7 @@
 //! mounting would hide the model from ourselves.
 
 use super::umount::{self, Refused};
-use super::{exit, mountinfo, patience};
+use super::{exit, mountinfo, patience, shell};
 use anyhow::{Context, Result, anyhow, bail};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,11 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
         let missing =
             error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::NotFound);
         if missing {
-            anyhow!("{}: there is no such directory to mount on (mkdir {0})", path.in_line())
+            anyhow!(
+                "{}: there is no such directory to mount on (mkdir {})",
+                path.in_line(),
+                shell::word(path)
+            )
         } else {
             error
         }
@@ -114,9 +118,10 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf> {
         && mount.is_weightfs()
     {
         bail!(
-            "{}: {} is mounted here already\nto unmount it: weightfs umount {0}",
+            "{}: {} is mounted here already\nto unmount it: weightfs umount {}",
             point.in_line(),
-            mount.source.in_line()
+            mount.source.in_line(),
+            shell::word(&point)
         );
     }
     Ok(point)
@@ -130,7 +135,7 @@ fn clear_dead(point: &Path) -> Result<()> {
         }
         let by_hand = format!(
             "to clear it: fusermount3 -u -z {0}, or as root umount -l {0}",
-            point.in_line()
+            shell::word(point)
         );
         match mountinfo::top_at(point)? {
             Some(mount) if mount.is_weightfs() => {}
@@ -223,7 +228,7 @@ mod tests {
             point: point.into(),
             kind: kind.into(),
             source: "x".into(),
-            user: None,
+            owner: None,
         };
         let mounts = [
             mount("/", "ext4"),

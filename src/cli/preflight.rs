@@ -1,6 +1,7 @@
 //! What mounting needs from the system, asked before mounting, so that the answer can say how to
 //! mend it: the device, the right to mount or fusermount3, user_allow_other.
 
+use super::shell;
 use anyhow::{Result, bail};
 use std::fs::File;
 use std::io;
@@ -93,9 +94,9 @@ fn helpless(status: &str, helper: Option<PathBuf>) -> Option<String> {
     let helper = helper?;
     let file = std::fs::metadata(&helper).ok()?;
     let is_setuid = file.mode() & libc::S_ISUID != 0 && file.uid() == 0;
-    let helper = helper.in_line();
+    let (word, helper) = (shell::word(&helper), helper.in_line());
     (!is_setuid).then(|| {
-        format!("{helper} is not setuid root: as root, chown root {helper} && chmod 4755 {helper}")
+        format!("{helper} is not setuid root: as root, chown root {word} && chmod 4755 {word}")
     })
 }
 

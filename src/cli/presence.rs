@@ -48,7 +48,7 @@ impl Presence {
         let stream = stream?.ok()?;
         // Anybody can take such a name.
         let peer = getsockopt(&stream, PeerCredentials).ok()?.uid();
-        (peer == 0 || Some(peer) == mount.user).then_some(Presence(stream))
+        (peer == 0 || Some(peer) == mount.owner).then_some(Presence(stream))
     }
 
     /// Waits for its end, at most so long; whether it came.
@@ -78,7 +78,7 @@ mod tests {
             point: "/m".into(),
             kind: "fuse".into(),
             source: "x".into(),
-            user: Some(nix::unistd::geteuid().as_raw()),
+            owner: Some(nix::unistd::geteuid().as_raw()),
         }
     }
 

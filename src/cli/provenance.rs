@@ -5,6 +5,7 @@ use super::engine::{self, Opened};
 use super::exit::{Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
+use super::shell;
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
 use std::io::Write;
@@ -32,8 +33,9 @@ pub(crate) fn run(args: &ProvenanceArgs) -> Result<Exit> {
                 return Err(Failure::with(
                     Exit::Unsealed,
                     format!(
-                        "{0}: not sealed, so there are no checksums to report (weightfs seal {0})",
-                        args.model.in_line()
+                        "{}: not sealed, so there are no checksums to report (weightfs seal {})",
+                        args.model.in_line(),
+                        shell::word(&args.model)
                     ),
                 ));
             }

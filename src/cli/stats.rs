@@ -3,7 +3,7 @@
 use super::args::StatsArgs;
 use super::cat;
 use super::engine::{self, Opened};
-use super::exit::{self, Exit};
+use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
 use super::text::plural;
@@ -23,6 +23,12 @@ mod shown;
 const PRINTED: usize = 20;
 
 pub(crate) fn run(args: &StatsArgs) -> Result<Exit> {
+    let only_picture = args.svg.as_deref().is_some_and(picture::is_stdout);
+    if args.json && only_picture {
+        return Err(Failure::usage(
+            "--json and --svg - both write to standard output; name a file for one: --svg FILE",
+        ));
+    }
     let opened = engine::open_for_reading(&args.model, &args.names)?;
     let tensors = chosen(&opened, args)?;
     if let Some(file) = &args.svg {
@@ -39,8 +45,9 @@ pub(crate) fn run(args: &StatsArgs) -> Result<Exit> {
             bar.set(done);
         }
     };
-    let histograms = args.json || !args.tensors.is_empty();
+    let histograms = !only_picture && (args.json || !args.tensors.is_empty());
     let mut form: Box<dyn Form> = match (args.json, args.tensors.is_empty()) {
+        _ if only_picture => Box::new(Unshown),
         (true, _) => Box::new(json::Document::new(args.model.as_os_str())),
         (false, true) => Box::new(shown::List::default()),
         (false, false) => Box::new(shown::Portraits::default()),
@@ -84,6 +91,19 @@ trait Form {
     fn tensor(&mut self, tensor: Surveyed<'_>, out: &mut Out) -> std::io::Result<()>;
     /// Shows what was kept, and all together.
     fn end(&mut self, totals: &Totals, out: &mut Out) -> std::io::Result<()>;
+}
+
+/// Nothing: the picture has the output for itself.
+struct Unshown;
+
+impl Form for Unshown {
+    fn tensor(&mut self, _: Surveyed<'_>, _: &mut Out) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: &Totals, _: &mut Out) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// All tensors together.

@@ -6,7 +6,7 @@ use super::mountpoint::Answer;
 use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
 use super::text::{self, count, counted, size};
-use super::{clock, mountinfo, mountpoint, patience};
+use super::{clock, mountinfo, mountpoint, patience, shell};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value as Json;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     let Some(mount) = mountinfo::ours_over(&point)? else {
         bail!("{shown}: no model is mounted here");
     };
-    let root = mount.point.in_line();
+    let root = shell::word(&mount.point);
     let silent = || {
         anyhow!(
             "{shown}: the daemon of this mount does not answer\nto clear it: weightfs umount --lazy {root}"
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
     };
     if text.as_ref().is_err_and(is_elsewhere) {
         bail!(
-            "{shown}: is in the mount {root}, but neither that nor the directory of a model in it"
+            "{shown}: is in the mount {}, but neither that nor the directory of a model in it",
+            mount.point.in_line()
         );
     }
     let text = text.with_context(|| file.in_line().to_string())?;

@@ -6,9 +6,11 @@ use super::exit::{self, Exit};
 use super::mountinfo::{self, Mount};
 use super::mountpoint;
 use super::presence::Presence;
+use super::shell;
 use anyhow::{Result, bail};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::unistd::{Uid, User, geteuid, getuid};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -47,11 +49,30 @@ pub(crate) fn run(args: &UmountArgs) -> Result<Exit> {
             Ok(Exit::Done)
         }
         Err(Refused::Busy) => bail!(
-            "{}: files are open (fuser -vm {0} shows whose); --lazy unmounts now and lets their readers finish",
-            point.in_line()
+            "{}: files are open (fuser -vm {} shows whose); --lazy unmounts now and lets their readers finish",
+            point.in_line(),
+            shell::word(&point)
         ),
-        Err(Refused::Other(why)) => bail!("{}: {why}", point.in_line()),
+        Err(Refused::Other(why)) => match somebody_else(&mount) {
+            // What the tools say of it does not tell why.
+            Some(owner) => bail!(
+                "{}: mounted by {owner}, and only that user or root may unmount it\nto unmount it: as root, weightfs umount {}",
+                point.in_line(),
+                shell::word(&point)
+            ),
+            None => bail!("{}: {why}", point.in_line()),
+        },
     }
+}
+
+/// Who mounted it, where that keeps the user from unmounting it.
+fn somebody_else(mount: &Mount) -> Option<String> {
+    let owner = Uid::from_raw(mount.owner?);
+    if geteuid().is_root() || owner == geteuid() || owner == getuid() {
+        return None;
+    }
+    let name = User::from_uid(owner).ok().flatten().map(|user| user.name);
+    Some(name.map_or_else(|| format!("user {owner}"), |name| name.in_line().to_string()))
 }
 
 /// Waits until the daemon is gone: then its files are free, and what it saw of the bytes is kept.

@@ -1,6 +1,7 @@
 //! A picture of the statistics: a row for each role, a column for each layer, as SVG.
 
 use super::Tally;
+use super::ValueKind;
 use super::place::Places;
 use super::stats::Surveyed;
 use crate::view::json::lossy;
@@ -11,7 +12,7 @@ use std::fmt::Write;
 const MAX: (usize, usize) = (200, 512);
 /// Side of a cell, and the room for the names in front, in pixels.
 const CELL: usize = 18;
-const TOP: usize = 76;
+const TOP: usize = 92;
 /// Letters of a role that are shown.
 const LETTERS: usize = 56;
 /// Tenths of a pixel that a letter of the roles takes.
@@ -25,7 +26,27 @@ const COLOURS: [[u8; 3]; 5] =
 #[derive(Debug)]
 pub struct HeatMap {
     title: String,
-    places: Places<Tally>,
+    places: Places<Cell>,
+}
+
+/// The values of the tensors that share a place.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    /// Of weights: what has a colour.
+    weights: Tally,
+    /// Of integers and booleans: positions, masks and codes, whose deviation is of another kind.
+    integers: Tally,
+}
+
+impl Cell {
+    /// What the cell tells of: weights, where there are any.
+    fn tally(&self) -> &Tally {
+        if self.is_grey() { &self.integers } else { &self.weights }
+    }
+
+    fn is_grey(&self) -> bool {
+        self.weights.elements == 0 && self.integers.elements > 0
+    }
 }
 
 impl HeatMap {
@@ -39,19 +60,24 @@ impl HeatMap {
         if let Ok(Some(stats)) = &tensor.stats
             && let Some(cell) = self.places.cell(&tensor.name)
         {
-            cell.merge(&stats.tally);
+            match stats.kind {
+                ValueKind::Integer | ValueKind::Boolean => cell.integers.merge(&stats.tally),
+                _ => cell.weights.merge(&stats.tally),
+            }
         }
     }
 
     /// The picture. The colour of a cell is the standard deviation of its values on a logarithmic
-    /// scale; a cell that holds NaN or an infinity is marked.
+    /// scale; a cell that holds NaN or an infinity is marked. Integers are grey and not on the
+    /// scale.
     pub fn svg(&self) -> String {
         let rows: Vec<_> = self.places.rows().collect();
         let layers: BTreeSet<Option<u32>> =
             rows.iter().flat_map(|row| row.cells.keys().copied()).collect();
         let all = layers.len();
         let layers: Vec<Option<u32>> = layers.into_iter().take(MAX.1).collect();
-        let scale = Scale::new(rows.iter().flat_map(|row| row.cells.values()));
+        let cells = || rows.iter().flat_map(|row| row.cells.values());
+        let scale = Scale::new(cells().map(|cell| &cell.weights));
         let role = |row: &[u8]| shortened(&lossy(row));
         let letters = rows.iter().map(|row| role(&row.role).chars().count()).max().unwrap_or(0);
         let left = 24 + letters * LETTER / 10;
@@ -67,7 +93,7 @@ impl HeatMap {
              svg {{ background: #ffffff; color: #1b1b1b; }}\n\
              text {{ fill: currentColor; font: 12px ui-monospace, monospace; }}\n\
              .bad {{ fill: none; stroke: #d00000; stroke-width: 2; }}\n\
-             .none {{ fill: currentColor; opacity: 0.08; }}\n\
+             .none {{ fill: currentColor; opacity: 0.15; }}\n\
              @media (prefers-color-scheme: dark) {{ svg {{ background: #16181c; color: #e8e8e8; }} .bad {{ stroke: #ff5050; }} }}\n\
              </style>\n"
         );
@@ -78,6 +104,16 @@ impl HeatMap {
              <text x=\"12\" y=\"22\">{title}: standard deviation by tensor and layer</text>\n"
         );
         scale.legend(&mut out);
+        let mut notes = Vec::new();
+        if layers.contains(&None) {
+            notes.push("column -: tensors of no layer");
+        }
+        if cells().any(Cell::is_grey) {
+            notes.push("grey: integers, not on the scale");
+        }
+        if !notes.is_empty() {
+            let _ = writeln!(out, "<text x=\"12\" y=\"66\">{}</text>", notes.join("; "));
+        }
         for (at, layer) in layers.iter().enumerate() {
             let x = left + at * CELL + CELL / 2;
             let name = layer.map_or("-".to_owned(), |n| n.to_string());
@@ -96,8 +132,8 @@ impl HeatMap {
                 escape(&role(&row.role))
             );
             for (at, layer) in layers.iter().enumerate() {
-                if let Some(tally) = row.cells.get(layer) {
-                    scale.cell(&mut out, left + at * CELL, y, (&row.role, *layer), tally);
+                if let Some(cell) = row.cells.get(layer) {
+                    scale.cell(&mut out, left + at * CELL, y, (&row.role, *layer), cell);
                 }
             }
         }
@@ -136,11 +172,12 @@ impl Scale {
         colour(at)
     }
 
-    fn cell(&self, out: &mut String, x: usize, y: usize, of: (&[u8], Option<u32>), tally: &Tally) {
+    fn cell(&self, out: &mut String, x: usize, y: usize, of: (&[u8], Option<u32>), cell: &Cell) {
         let (role, layer) = of;
+        let tally = cell.tally();
         let side = CELL - 2;
         let fill = match tally.std() {
-            Some(std) if std >= 0.0 => format!("fill=\"{}\"", self.colour(std)),
+            Some(std) if std >= 0.0 && !cell.is_grey() => format!("fill=\"{}\"", self.colour(std)),
             _ => "class=\"none\"".into(),
         };
         let _ = write!(

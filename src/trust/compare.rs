@@ -72,7 +72,7 @@ pub struct CompareReport {
     pub files: u64,
     /// Tensors that were compared.
     pub tensors: u64,
-    /// Bytes that were read.
+    /// Bytes of the files that were compared, each counted once, whatever is said about it.
     pub bytes: u64,
     /// Files about which nothing is said, wholly or in part.
     pub uncovered: Vec<u32>,
@@ -104,6 +104,30 @@ fn bytes_of(of: Of, shard: u32, model: &Model) -> u64 {
         Of::Part(_, to) if to > model.shards[shard as usize].len => 0,
         _ => sum(spans(of, shard, model).map(|(_, len)| len)),
     }
+}
+
+/// Bytes of the files that `jobs`, which are in order of the files, look at: what a file and its
+/// tensors are both looked at for counts once.
+fn reach(jobs: &[(u32, Of)], model: &Model) -> u64 {
+    let files = jobs.chunk_by(|a, b| a.0 == b.0).map(|jobs| {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for &(shard, of) in jobs.iter().filter(|(shard, of)| bytes_of(*of, *shard, model) > 0) {
+            runs.extend(spans(of, shard, model));
+            if of == Of::File {
+                // It holds whatever else is said.
+                break;
+            }
+        }
+        runs.sort_unstable();
+        let (mut end, mut bytes) = (0, 0u64);
+        for (from, len) in runs {
+            let to = from.saturating_add(len);
+            bytes += to.saturating_sub(from.max(end));
+            end = to.max(end);
+        }
+        bytes
+    });
+    sum(files)
 }
 
 /// Where in the file it is: first byte and number of bytes of each run.
@@ -160,7 +184,7 @@ pub fn compare(
     for source in sources {
         source.check_unchanged()?;
     }
-    report.bytes = sum(todo.iter().map(|(shard, of)| bytes_of(*of, *shard, model)));
+    report.bytes = reach(&todo, model);
     let mut found = run(&todo, claims, model, sources, progress)?;
     for source in sources {
         source.check_unchanged()?;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Lists of a whole directory.
-const OF_DIRECTORY: [&str; 14] = [
+const OF_DIRECTORY: [&str; 20] = [
     "SHA256SUMS",
     "SHA256SUM",
     "SHA256SUMS.txt",
@@ -21,11 +21,28 @@ const OF_DIRECTORY: [&str; 14] = [
     "checksums.txt",
     "checksum.txt",
     "checksums.sha256",
+    // Their digests are not computed here, which is said instead of passing them over.
+    "B3SUMS",
+    "B3SUMS.txt",
+    "b3sums",
+    "b3sums.txt",
+    "BLAKE3SUMS",
+    "checksums.b3",
     "model.sig",
     "model.manifest",
 ];
 /// Lists of one file: what is put behind its name.
-const OF_FILE: [&str; 5] = [".sha256", ".sha256sum", ".sha256.txt", ".manifest", ".sig"];
+const OF_FILE: [&str; 9] = [
+    ".sha256",
+    ".sha256sum",
+    ".sha256.txt",
+    ".b3",
+    ".b3sum",
+    ".b3sums",
+    ".blake3",
+    ".manifest",
+    ".sig",
+];
 /// Signatures of other names that are looked at.
 const MAX_SIGNATURES: usize = 16;
 /// Entries of the model's directory that are looked through for them.

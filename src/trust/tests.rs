@@ -335,7 +335,23 @@ fn files_and_tensors_are_compared_with_their_bytes() {
     let report = compare(&claims, &case.model, &case.sources(), &|_| {}).unwrap();
     assert_eq!(report.bad, []);
     assert_eq!((report.files, report.tensors, report.uncovered.len()), (1, 3, 0));
-    assert_eq!((report.bytes, work(&claims, &case.model)), (100 + 80 + 40, 220));
+    // What is read twice counts once.
+    assert_eq!((report.bytes, work(&claims, &case.model)), (100 + 40, 220));
+    let payload = case.bytes[0][16..96].to_vec();
+    let sum = |bytes: &[u8]| digest(&sha(bytes));
+    let ranges = [(0, 60), (50, 70)].map(|(from, to)| Range {
+        from: from as u64,
+        to: to as u64,
+        sha256: sum(&case.bytes[0][from..to]),
+    });
+    for (payload, ranges, want) in
+        [(Some(sum(&payload)), vec![], 80), (None, ranges.into(), 16 + 80)]
+    {
+        let claim = Claim { payload, ranges, tensors: sums(&case), ..Claim::default() };
+        let claims = [claim, Claim::default()];
+        let report = compare(&claims, &case.model, &case.sources(), &|_| {}).unwrap();
+        assert_eq!((report.bad.len(), report.bytes), (0, want));
+    }
 
     case.damage(0, 60);
     case.damage(1, 20);

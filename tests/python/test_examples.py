@@ -101,6 +101,27 @@ def test_each_says_how_it_is_called(run, example):
     assert "usage: " in run.err or not has_torch()
 
 
+@pytest.mark.parametrize("case", ["numpy_memmap: name", "numpy_memmap: no floats", "numpy_memmap: no mount", "tokens: no map", "safetensors_open: no file", "safetensors_open: name", "tables: no mount", "qdrant_rows: name", "qdrant_rows: a row"])
+def test_each_says_in_one_line_what_is_not_there(run, mount, tmp_path, case):
+    path = Gguf().tensor("w", "F32", (3, 32)).tensor("v", "F32", (32,)).tensor("i", "I32", (4,)).write(tmp_path / "m.gguf")
+    point = mount(path).path
+    whole = point / "model.safetensors"
+    example, *args = {
+        "numpy_memmap: name": ("numpy_memmap", point, "absent", f"{point}/tensors/absent.json"),
+        "numpy_memmap: no floats": ("numpy_memmap", point, "i", f"{point}/f32/i.bin"),
+        "numpy_memmap: no mount": ("numpy_memmap", tmp_path, "w", f"{tmp_path}/tensors/w.json"),
+        "tokens: no map": ("tokens", point, "text", f"{point}/hf/tokenizer.json"),
+        "safetensors_open: no file": ("safetensors_open", f"{whole}x", f"{whole}x"),
+        "safetensors_open: name": ("safetensors_open", whole, "absent", "absent"),
+        "tables: no mount": ("tables", tmp_path, f"{tmp_path}/tensors"),
+        "qdrant_rows: name": ("qdrant_rows", point, "absent", f"{point}/f32/absent.npy"),
+        "qdrant_rows: a row": ("qdrant_rows", point, "v", "[32]"),
+    }[case]
+    *args, named = args
+    run(f"{example}.py", *args, code=1)
+    assert named in run.err and len(run.err.splitlines()) == 1
+
+
 def unread(weightfs, tmp_path, example, *args):
     """The end, and what was said, of an example whose reader has gone, as head goes."""
     reader, writer = os.pipe()

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import pytest
 
 import gguf_file
 from gguf_file import Gguf, pattern
-from mounting import alive, daemons, is_mounted, mounts, shell, wait_until
+from mounting import alive, daemons, force_unmount, is_mounted, mounts, shell, wait_until
 
 
 @pytest.fixture
@@ -506,3 +507,40 @@ def test_umount_does_not_wait_for_a_daemon_that_serves_another_mount(root, mount
         assert weightfs.run("umount", other).err == ""
     assert not alive(mounted.pid)
 
+
+@pytest.mark.parametrize("name", ["s p", "it's", "-dash", "$(false)", "a\nb\x1b[2J", "plain"])
+def test_a_command_in_a_message_can_be_copied(weightfs, tmp_path, name):
+    """Whatever the path: given to a shell as it stands, it does what the message says."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    gguf_file.plain().write(folder / f"{name}.gguf")
+
+    def copied(said, words):
+        command = re.search(rf"{words} .*?(?=\)$|$| seals it\))", said, re.MULTILINE)[0]
+        env = weightfs.env | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
+
+    def run(*words, code):
+        env = weightfs.env
+        done = subprocess.run([weightfs.binary, *words], cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stderr
+
+    (tmp_path / "weightfs").symlink_to(weightfs.binary)
+    said = run("verify", "--", f"{name}.gguf", code=4)
+    copied(said, "weightfs seal")
+    assert (folder / f"{name}.gguf.weightfs.json").exists()
+    said = run("mount", "--", f"{name}.gguf", name, code=1)
+    copied(said, "mkdir")
+    assert (folder / name).is_dir()
+    (folder / f"{name}.gguf.weightfs.json").unlink()
+    try:
+        said = run("mount", "--", f"{name}.gguf", name, code=0)
+        copied(said, "weightfs seal")
+        assert (folder / f"{name}.gguf.weightfs.json").exists()
+        said = run("mount", "--", f"{name}.gguf", name, code=1)
+        copied(said, "weightfs umount")
+        assert not is_mounted(folder / name)
+    finally:
+        force_unmount(str(folder / name))

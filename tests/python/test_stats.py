@@ -244,6 +244,34 @@ def test_the_heat_map_is_xml(weightfs, tmp_path):
     assert "m.svg" in said and "No such file" in said
 
 
+def test_integers_are_no_part_of_the_colours(weightfs, tmp_path):
+    """A table of positions deviates by hundreds: beside it all weights would be of one colour."""
+
+    def colours(name, *more):
+        model = Safetensors()
+        for layer in range(2):
+            model.tensor(f"h.{layer}.w", "F32", (2,), np.float32([0, layer + 1]))
+        for words in more:
+            model.tensor(*words)
+        picture = tmp_path / f"{name}.svg"
+        weightfs.run("stats", model.write(tmp_path / f"{name}.safetensors"), "--svg", picture)
+        root = ElementTree.parse(picture).getroot()
+        space = {"s": "http://www.w3.org/2000/svg"}
+        cells = {tuple(rect.find("s:title", space).text.split("\n")[:2]): rect for rect in root.findall("s:rect", space) if rect.find("s:title", space) is not None}
+        return cells, picture.read_text()
+
+    plain, text = colours("plain")
+    assert "grey" not in text and "no layer" not in text
+    cells, text = colours("more", ("positions", "I64", (512,), np.arange(512)), ("h.0.mask", "BOOL", (2,), np.array([True, False])), ("head", "F32", (2,), np.float32([0, 1])))
+    assert "grey: integers, not on the scale" in text and "column -: tensors of no layer" in text
+    for layer in range(2):
+        place = ("h.*.w", f"layer {layer}")
+        assert cells[place].get("fill") == plain[place].get("fill") is not None
+    grey = [place[0] for place, rect in cells.items() if rect.get("class") == "none"]
+    assert sorted(grey) == ["h.*.mask", "positions"]
+    assert "max 5.1100e2" in text, "and can be read all the same"
+
+
 def test_layers_have_a_line_in_info(weightfs, tmp_path):
     model = Safetensors()
     for layer in range(3):

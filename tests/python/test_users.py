@@ -122,6 +122,19 @@ if grep -q " $PWD/mnt " /proc/self/mounts; then exit 6; fi
 """)
 
 
+def test_a_mount_of_somebody_else_is_not_the_users_to_unmount(user):
+    """fusermount3 says that it is not in /etc/mtab, which it is."""
+    point = user.directory / "mnt it's"
+    setup = f"""mkdir "{point}" && "{user.directory}/weightfs" "{user.directory}/tiny.gguf" "{point}" || exit 96"""
+    for words in ("", " --lazy"):
+        done = user.run(f"""./weightfs umount "{point}"{words}; [ $? = 1 ] || exit 9
+grep -c " $PWD/mnt.040it's " /proc/self/mounts""", setup=setup)
+        assert "mounted by root, and only that user or root may unmount it" in done.stderr and "mtab" not in done.stderr
+        assert f"as root, weightfs umount '{user.directory}/mnt it'\\''s'" in done.stderr
+        assert done.stdout.strip() == "1"
+        point.rmdir()
+
+
 def test_a_signal_with_an_open_file(user):
     user.run("""
 ./weightfs -f tiny.gguf mnt & pid=$!

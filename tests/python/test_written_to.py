@@ -99,6 +99,18 @@ def test_a_picture_through_a_pipe(weightfs, model, tmp_path):
     assert (tmp_path / "p").read_text() in both and "<svg" not in (tmp_path / "t").read_text()
 
 
+def test_a_picture_alone_on_standard_output(weightfs, model, tmp_path):
+    """As `-` is where other commands take it: no file of that name, nothing but the picture."""
+    for words in ((), ("a",)):
+        done = subprocess.run([weightfs.binary, "stats", model, *words, "--svg", "-"], capture_output=True, cwd=tmp_path, env=weightfs.env, check=True)
+        assert done.stdout.startswith(b"<?xml") and done.stdout.endswith(b"</svg>\n") and done.stderr == b""
+    assert not (tmp_path / "-").exists()
+    said = weightfs.run("stats", model, "--json", "--svg", "-", code=2)
+    assert "--svg FILE" in said.err and said.out == b""
+    done = subprocess.run([weightfs.binary, "stats", model, "--svg", "./-"], capture_output=True, cwd=tmp_path, env=weightfs.env, check=True)
+    assert b"</svg>" in (tmp_path / "-").read_bytes() and b"<svg" not in done.stdout
+
+
 def test_a_log_grows_behind_lines_and_in_new_files(mount, model, tmp_path):
     for name, text in {"new.log": None, "empty.log": "", "old.log": "2026-11-30T00:00:00.000Z info  a line\n", "their.log": "[today] a line\n"}.items():
         if text is not None:

@@ -3,6 +3,7 @@
 use crate::cli::daemon::{self, Signals};
 use crate::cli::exit::{self, Exit};
 use crate::cli::ready;
+use crate::cli::shell;
 use anyhow::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -93,9 +94,10 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 if let State::Mounted(unmounter) = &*stage.lock() {
                     unmounter.abandon();
                     if stays {
-                        let point = unmounter.mountpoint().in_line();
+                        let point = unmounter.mountpoint();
+                        let (word, point) = (shell::word(point), point.in_line());
                         log::error!(
-                            "{point}: a dead mount stays behind: umount {point}, or fusermount3 -u {point}"
+                            "{point}: a dead mount stays behind: umount {word}, or fusermount3 -u {word}"
                         );
                     }
                 }
@@ -136,9 +138,10 @@ fn leave(unmounter: &Unmounter, why: &str) -> bool {
             true
         }
         Err(error) => {
-            let point = unmounter.mountpoint().in_line();
+            let point = unmounter.mountpoint();
+            let (word, point) = (shell::word(point), point.in_line());
             log::error!(
-                "{point}: cannot unmount: {error}; it is served on until somebody does: umount {point}, or fusermount3 -u {point}"
+                "{point}: cannot unmount: {error}; it is served on until somebody does: umount {word}, or fusermount3 -u {word}"
             );
             false
         }

@@ -3,6 +3,7 @@
 use crate::cli::engine::{self, Opened};
 use crate::cli::exit;
 use crate::cli::logfile::Log;
+use crate::cli::shell;
 use crate::cli::text::{self, plural};
 use std::path::Path;
 use weightfs::bytes::line::InLine;
@@ -64,7 +65,8 @@ pub(super) fn of_one(opened: &Opened, model: &Path) -> Warnings {
             said.push(format!("{name} is not sealed, and verify=off: nothing is checked"));
         }
         (false, None, _) => {
-            said.push(format!("{name} is not sealed: {FIRST_USE} (weightfs seal {name} seals it)"))
+            let model = shell::word(model);
+            said.push(format!("{name} is not sealed: {FIRST_USE} (weightfs seal {model} seals it)"))
         }
     }
     if opened.on_corruption == OnCorruption::Log {

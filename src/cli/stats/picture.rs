@@ -38,7 +38,15 @@ fn told(path: &Path) -> String {
     format!("{}: --svg", path.in_line())
 }
 
+/// Whether it is written `-`. A file of that name is `./-`.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 fn place(path: &Path) -> Result<Place> {
+    if is_stdout(path) {
+        return Ok(Place::Stdout);
+    }
     let about = match path.metadata() {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -3,6 +3,7 @@
 use super::super::engine;
 use super::super::exit::{Exit, Failure};
 use super::super::progress::Progress;
+use super::super::shell;
 use super::given::Given;
 use super::{Scope, Verdict, listed, sealed};
 use anyhow::{Result, anyhow, bail};
@@ -170,8 +171,9 @@ fn known(model: &Path, loaded: &Loaded, scope: Scope) -> Result<Verdict> {
     }
     if found.anchors.is_empty() {
         let text = format!(
-            "{0}: not sealed, and no store or list says what it should be: nothing to verify against (weightfs seal {0})",
-            model.in_line()
+            "{}: not sealed, and no store or list says what it should be: nothing to verify against (weightfs seal {})",
+            model.in_line(),
+            shell::word(model)
         );
         return Err(Failure::with(Exit::Unsealed, text));
     }

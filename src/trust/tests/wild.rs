@@ -270,3 +270,21 @@ fn digests_of_b3sum_are_not_taken_for_sha256_where_the_list_says_so() {
         assert!(list.claims[0].sha256.is_some(), "{name}");
     }
 }
+
+/// What is not used is said, wherever such a list is found.
+#[test]
+fn digests_of_b3sum_beside_the_model_are_a_warning() {
+    let case = Case::new(&[&["a"]]);
+    let b3 = "3".repeat(64);
+    for name in ["m0.b3", "m0.b3sum", "m0.blake3", "B3SUMS", "b3sums.txt", "checksums.b3"] {
+        let list = case.put(name, format!("{b3}  m0\n"));
+        let found = find(&case.model, &case.sources());
+        assert_eq!(found.anchors, [], "{name}");
+        let want = "algorithm \"BLAKE3\" is not supported: that of \"m0\" is not compared";
+        assert!(found.warnings.len() == 1 && found.warnings[0].contains(want), "{name}");
+        std::fs::remove_file(list).unwrap();
+    }
+    // Lines about other files say nothing about this one.
+    case.put("B3SUMS", format!("{b3}  other\n"));
+    assert_eq!(find(&case.model, &case.sources()).warnings, [""; 0]);
+}
