@@ -86,8 +86,8 @@ pub(super) fn watch_signals(signals: Signals, stage: Arc<Stage>) -> Result<()> {
                 stage.take_task().into_iter().for_each(|task| task());
                 continue;
             }
-            // Whoever mounts asks the mount about itself: were the threads gone that answer, it would
-            // wait for ever. It looks here when it is done, and takes the mount away.
+            // Whoever mounts asks the mount about itself: were the threads gone that answer, it
+            // would wait for ever. It looks here when it is done, and takes the mount away.
             let is_mounting = matches!(*stage.lock(), State::Mounting | State::Interrupted);
             if asked && !is_mounting {
                 log::warn!("{signal} again: ending at once, open files get errors");
