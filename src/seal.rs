@@ -38,7 +38,7 @@ pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_
 pub use merge::merge;
 pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find, part_beside, sealed_in};
+pub use place::{abandon_drafts, beside, cache_home, cached, find, part_beside, sealed_in};
 pub use target::is_seal;
 pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
