@@ -248,7 +248,7 @@ mod tests {
         }
         let error = open_in_first(places.clone().into_iter(), Path::new("/mnt/g")).unwrap_err();
         for place in places {
-            let text = format!("{}: ", place.display());
+            let text = format!("{}: ", place.in_line());
             assert!(error.to_string().contains(&text), "{error}");
         }
     }
