@@ -16,8 +16,8 @@ pub enum Reader {
 }
 
 impl WeightFs {
-    /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end. Who answers
-    /// with the good bytes in front of a failure says so: [`WeightFs::serve_short`].
+    /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
+    /// Who answers with the good bytes in front of a failure says so: [`WeightFs::serve_short`].
     pub fn read(
         &self,
         ino: Ino,
