@@ -395,6 +395,13 @@ impl Grove {
         tree.fs.serve_foreseen(local, offset, len)
     }
 
+    /// See [`WeightFs::serve_short`].
+    pub fn serve_short(&self, ino: Ino, len: u64) {
+        if let Some((tree, _)) = self.tree(ino) {
+            tree.fs.serve_short(len);
+        }
+    }
+
     /// The value of an extended attribute.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
         match self.home(ino)? {

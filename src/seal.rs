@@ -38,7 +38,7 @@ pub use grid::{DEFAULT_CHUNK, Grid, MAX_CHUNK, MIN_CHUNK, Part, Piece, is_chunk_
 pub use merge::merge;
 pub use peek::{Peeked, peek};
 pub(crate) use place::{Draft, make_dir};
-pub use place::{beside, cache_home, cached, find, part_beside, sealed_in};
+pub use place::{abandon_drafts, beside, cache_home, cached, find, part_beside, sealed_in};
 pub use target::is_seal;
 pub use verify::{Bad, END, VerifyOptions, VerifyReport, sha256_file, verify};
 
@@ -141,6 +141,16 @@ pub enum SealError {
     /// The source could not be read, or changed meanwhile.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// Neither beside the model nor, where that was tried, in the cache can a file be made.
+    #[error("{file}: cannot create it: {source}{}", in_cache(cached))]
+    NoPlace {
+        /// The seal beside the model.
+        file: String,
+        /// Why it cannot be there.
+        source: io::Error,
+        /// The seal in the cache, and why it cannot be there.
+        cached: Option<(String, io::Error)>,
+    },
     /// The seal could not be read or written.
     #[error("{file}: {op}: {source}")]
     Io {
@@ -151,6 +161,13 @@ pub enum SealError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// What came of the cache, behind what came of the place beside the model.
+fn in_cache(cached: &Option<(String, io::Error)>) -> String {
+    cached
+        .as_ref()
+        .map_or_else(String::new, |(file, error)| format!("\nnor in the cache, as {file}: {error}"))
 }
 
 impl SealError {

@@ -225,6 +225,12 @@ impl Store {
     /// Counts a read that was answered with `len` bytes from [`Store::unasked`].
     pub fn count_served(&self, len: u64) {
         count(&self.counters.reads, 1);
+        self.count_delivered(len);
+    }
+
+    /// Counts `len` bytes that went out to a reader. What is read here may be turned on the way,
+    /// or be a part of an answer that fails: only who answers knows how many they are.
+    pub fn count_delivered(&self, len: u64) {
         count(&self.counters.bytes_served, len);
     }
 
@@ -414,15 +420,7 @@ impl Store {
         if let Err(e) = source.check_unchanged() {
             return fail(0, StoreError::from_source(e));
         }
-        match result {
-            Ok(()) => {
-                if !self.unasked {
-                    count(&self.counters.bytes_served, out.len() as u64);
-                }
-                Ok(())
-            }
-            Err(failure) => Err(failure),
-        }
+        result
     }
 
     /// Whether reads of a source file need no (more) check: `verify=off`, or `verify=once` when

@@ -12,8 +12,12 @@ use nix::unistd::{self, ForkResult, Pid};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
+
+/// How long a process that is to end may take for what it does before.
+const LAST_WORK: Duration = Duration::from_secs(2);
 
 /// Which of the two processes we are after [`detach`].
 pub(crate) enum Side {
@@ -165,6 +169,35 @@ impl Signals {
     pub(crate) fn next(&self) -> io::Result<Signal> {
         Ok(self.0.wait()?)
     }
+}
+
+/// Has a thread wait for what ends this process, INT, TERM and HUP where they are not ignored,
+/// and do something before it does: for as long as [`LAST_WORK`]. For the beginning of a command,
+/// before it starts a thread.
+pub(crate) fn before_death(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        if !is_ignored(signal) {
+            set.add(signal);
+        }
+    }
+    set.thread_block()?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let Ok(signal) = set.wait() else { return };
+        let (done, heard) = mpsc::channel();
+        let last = thread::Builder::new().name("last".into()).spawn(move || {
+            work();
+            let _ = done.send(());
+        });
+        if last.is_ok() {
+            // A directory of another machine may hang.
+            let _ = heard.recv_timeout(LAST_WORK);
+        }
+        if die_of(signal).is_err() {
+            std::process::exit(Exit::Failed.code().into());
+        }
+    })?;
+    Ok(())
 }
 
 /// Whether a signal was ignored when we were started.

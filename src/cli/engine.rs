@@ -403,6 +403,15 @@ pub(crate) fn seal_error(error: SealError, cure: Cure) -> anyhow::Error {
         SealError::Io { file, op, source } => {
             return anyhow::anyhow!("{file}: the seal: cannot {op} it: {source}");
         }
+        SealError::NoPlace { file, source, cached } => {
+            let cached = cached.map_or_else(String::new, |(cached, error)| {
+                format!("nor in the cache, which was tried next: {cached}: {error}\n")
+            });
+            return anyhow::anyhow!(
+                "{file}: the seal: cannot create it: {source}\n{cached}\
+                 to write it elsewhere: --output FILE"
+            );
+        }
         SealError::Contradicted(wrong) => {
             let text = format!(
                 "{wrong}\nnothing was sealed, and --force does not change that: fetch the file again, or remove what is wrong"

@@ -3,7 +3,7 @@
 use super::occupied;
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -28,6 +28,16 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// The text for `status.json`'s `log`: the file, which is an absolute path, `stderr`, or
+    /// `none` for a daemon that has no place for one.
+    pub(crate) fn described(&self) -> String {
+        match (&self.path, self.is_stderr) {
+            (Some(path), _) => path.to_string_lossy().into_owned(),
+            (None, true) => "stderr".into(),
+            (None, false) => "none".into(),
+        }
+    }
+
     /// Takes away a file that was made for nothing: no mount came about, and no line was written.
     pub(crate) fn discard_if_empty(&self) {
         if let Some(path) = self.path.as_deref().filter(|_| self.is_new)
@@ -108,18 +118,23 @@ fn is_ours(file: &Metadata) -> bool {
 
 /// Opens the log in the first state directory that can be written to.
 fn open_default(mountpoint: &Path) -> Result<(PathBuf, File, bool)> {
-    let mut first_failure = None;
-    for (base, leaf) in state_dirs(|name| std::env::var_os(name), nix::unistd::getuid().as_raw()) {
-        let dir = base.join(leaf);
+    let dirs = state_dirs(|name| std::env::var_os(name), nix::unistd::getuid().as_raw());
+    open_in_first(dirs.into_iter().map(|(base, leaf)| base.join(leaf)), mountpoint)
+}
+
+/// Opens the log in the first of these directories where that can be; the error names them all.
+fn open_in_first(
+    dirs: impl Iterator<Item = PathBuf>,
+    mountpoint: &Path,
+) -> Result<(PathBuf, File, bool)> {
+    let mut failures = Vec::new();
+    for dir in dirs {
         match open_in(&dir, mountpoint) {
             Ok(opened) => return Ok(opened),
-            Err(error) => {
-                let error = anyhow::Error::new(error).context(dir.in_line().to_string());
-                first_failure.get_or_insert(error);
-            }
+            Err(error) => failures.push(format!("{}: {error}", dir.in_line())),
         }
     }
-    Err(first_failure.unwrap_or_else(|| anyhow!("no state directory")))
+    Err(anyhow!("{}", failures.join("; ")))
 }
 
 /// The file, and whether it is new.
@@ -177,11 +192,6 @@ fn file_name(mountpoint: &Path) -> OsString {
     OsString::from_vec(name)
 }
 
-/// The text for `status.json`'s `log`: the file, or where else the lines go.
-pub(crate) fn describe(path: Option<&Path>) -> &OsStr {
-    path.map_or(OsStr::new("stderr"), Path::as_os_str)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -227,6 +237,30 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 0);
         std::os::unix::fs::symlink("elsewhere", dir.path().join("new/weightfs/link.log")).unwrap();
         assert!(open_in(&dir.path().join("new/weightfs"), Path::new("/link")).is_err());
+    }
+
+    #[test]
+    fn every_place_that_has_no_room_for_a_log_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = ["a", "b"].map(|name| dir.path().join(name).join("weightfs"));
+        for place in &places {
+            std::fs::write(place.parent().unwrap(), "").unwrap();
+        }
+        let error = open_in_first(places.clone().into_iter(), Path::new("/mnt/g")).unwrap_err();
+        for place in places {
+            let text = format!("{}: ", place.in_line());
+            assert!(error.to_string().contains(&text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_without_a_log_says_so() {
+        for (path, is_stderr, want) in
+            [(Some("/s/x.log"), false, "/s/x.log"), (None, true, "stderr"), (None, false, "none")]
+        {
+            let log = Log { path: path.map(PathBuf::from), is_new: false, is_stderr };
+            assert_eq!(log.described(), want);
+        }
     }
 
     #[test]

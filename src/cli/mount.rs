@@ -114,8 +114,7 @@ fn plan(model: &Path, options: &Options, point: &Path, log: &Log) -> Result<Plan
     mountpoint::refuse_own_files(point, files.chain([opened.entry.as_path()]))?;
     preflight::check(options.allow_other)?;
     let (warnings, source) = (warnings::of_one(&opened, model), opened.entry.clone());
-    let fs = WeightFs::new(parts(opened, log.path.as_deref()))
-        .with_context(|| model.in_line().to_string())?;
+    let fs = WeightFs::new(parts(opened, log)).with_context(|| model.in_line().to_string())?;
     Ok(Planned { grove: Grove::of_one(fs), warnings, source })
 }
 
@@ -192,7 +191,7 @@ fn start_log(args: &MountArgs, options: &Options, daemon: bool, point: &Path) ->
     logfile::start(options.log.as_deref(), level, daemon, point)
 }
 
-fn parts(opened: Opened, log: Option<&Path>) -> Parts {
+fn parts(opened: Opened, log: &Log) -> Parts {
     Parts {
         model: opened.model,
         catalog: opened.catalog,
@@ -201,13 +200,8 @@ fn parts(opened: Opened, log: Option<&Path>) -> Parts {
         warnings: opened.warnings,
         scales: opened.scales,
         hf: opened.hf,
-        log: Some(logged_to(log)),
+        log: Some(log.described()),
     }
-}
-
-/// Where the log goes, for `status.json`.
-fn logged_to(log: Option<&Path>) -> String {
-    logfile::describe(log).to_string_lossy().into_owned()
 }
 
 fn mount_options(source: &Path, options: &Options) -> MountOptions {

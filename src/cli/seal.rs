@@ -5,12 +5,13 @@ mod merge;
 
 use super::args::SealArgs;
 use super::below::{self, Named};
+use super::daemon;
 use super::engine::{self, Cure};
 use super::exit::{self, Exit, Failure};
 use super::output::Out;
 use super::progress::Progress;
 use super::text::{chunk_size, plural, size};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::Path;
 use weightfs::bytes::line::InLine;
 use weightfs::depot;
@@ -23,6 +24,8 @@ pub(crate) fn run(args: &SealArgs) -> Result<Exit> {
     if args.output.is_some() && args.models.len() > 1 && !args.merge {
         return Err(Failure::usage("--output names one file, but several models were given"));
     }
+    // No half of a seal stays behind.
+    daemon::before_death(seal::abandon_drafts).context("waiting for signals")?;
     let mut out = Out::new();
     if args.merge {
         let (model, loaded, report, anchors) = merge::run(args)?;

@@ -2,6 +2,7 @@
 
 use super::args::StatusArgs;
 use super::exit::Exit;
+use super::mountinfo::Mount;
 use super::mountpoint::Answer;
 use super::output::{Ink, Out, Piece};
 use super::table::{Align, Table};
@@ -54,10 +55,30 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
         out.exact().write_all(&text)?;
     } else {
         let status = serde_json::from_slice(&text).with_context(|| file.in_line().to_string())?;
-        write(&point, mount.source.as_encoded_bytes(), &status, &mut out)?;
+        write(&point, &source_of(&mount, &point), &status, &mut out)?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// What is mounted there: of a mount of several models, the one whose directory was asked about.
+fn source_of(mount: &Mount, point: &Path) -> Vec<u8> {
+    let whole = || mount.source.as_encoded_bytes().to_vec();
+    let below = point.strip_prefix(&mount.point).ok().filter(|path| !path.as_os_str().is_empty());
+    let Some(directory) = below else {
+        return whole();
+    };
+    let list = mount.point.join("models.json");
+    let text = patience::within(PATIENCE, move || std::fs::read(list));
+    let models = text.and_then(Result::ok).and_then(|text| serde_json::from_slice(&text).ok());
+    model_in(&models.unwrap_or_default(), &directory.to_string_lossy()).unwrap_or_else(whole)
+}
+
+/// The path of the model that `models.json` says is shown in a directory.
+fn model_in(models: &Json, directory: &str) -> Option<Vec<u8>> {
+    let mut rows = models["models"].as_array()?.iter();
+    let row = rows.find(|row| row["directory"] == directory && row.get("error").is_none())?;
+    Some(row["path"].as_str()?.into())
 }
 
 fn write(point: &Path, source: &[u8], status: &Json, out: &mut Out) -> io::Result<()> {
@@ -229,6 +250,18 @@ mod tests {
         ] {
             assert_eq!(tensor_or_part(&chunk), want);
         }
+    }
+
+    #[test]
+    fn a_model_that_is_left_out_is_not_the_one_in_a_directory() {
+        let models = serde_json::json!({"models": [
+            {"path": "/m/p/old", "directory": "p/a", "error": "cut"},
+            {"path": "/m/p/a/m.gguf", "directory": "p/a"},
+            {"path": "/m/p/b", "directory": "p/b"},
+        ]});
+        assert_eq!(model_in(&models, "p/a"), Some(b"/m/p/a/m.gguf".into()));
+        assert_eq!(model_in(&models, "p"), None);
+        assert_eq!(model_in(&Json::Null, "p"), None);
     }
 
     #[test]

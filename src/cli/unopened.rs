@@ -5,7 +5,7 @@ use super::options::SealChoice;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weightfs::depot;
-use weightfs::load::LoadError;
+use weightfs::load::{self, LoadError};
 use weightfs::seal::{self, SealError};
 use weightfs::source::IoMode;
 
@@ -65,17 +65,20 @@ pub(crate) fn refused(
         SealChoice::File(file) => Some(&**file),
         SealChoice::Auto | SealChoice::Require => None,
     };
-    match objection(&why, model, given, io) {
-        Some(objection) => Failure::with(
-            Exit::Seal,
-            format!(
-                "{objection}\nand by itself it cannot be opened: {}\n\
-                 weightfs verify tells what is damaged; -o seal=none leaves the seal out of it",
-                exit::message(&why).replace('\n', "; ")
-            ),
+    let Some(objection) = objection(&why, model, given, io) else {
+        return why;
+    };
+    // What the seal knows helped to open it: without that it may go better.
+    let without = match load::open(model, io) {
+        Ok(_) => "to mount without it: -o seal=none".to_owned(),
+        Err(error) => format!(
+            "and by itself it cannot be opened: {}\n\
+             weightfs verify tells what is damaged; -o seal=none does not help: \
+             the model cannot be opened without its seal either",
+            exit::message(&error.into()).replace('\n', "; ")
         ),
-        None => why,
-    }
+    };
+    Failure::with(Exit::Seal, format!("{objection}\n{without}"))
 }
 
 /// What the seal has against the files, in one line.

@@ -1,6 +1,7 @@
 //! How bytes are read, and who gets them.
 
 use super::{FsError, Handle, WeightFs};
+use crate::content::Body;
 use crate::layout::{Ino, Node};
 use crate::store::Store;
 
@@ -16,6 +17,7 @@ pub enum Reader {
 
 impl WeightFs {
     /// Copies bytes from `offset` on into `out`; returns how many, fewer only at the end.
+    /// Who answers with the good bytes in front of a failure says so: [`WeightFs::serve_short`].
     pub fn read(
         &self,
         ino: Ino,
@@ -39,7 +41,18 @@ impl WeightFs {
         if let Node::Live(live) = node {
             return Ok(self.snapshots.read(handle, || self.live(live), offset, out));
         }
-        Ok(self.content(node)?.read(self.store_for(node, reader, false), offset, out)?)
+        let content = self.content(node)?;
+        let len = content.read(self.store_for(node, reader, false), offset, out)?;
+        // What was made here comes from memory.
+        if !matches!(content.body, Body::Empty) {
+            self.parts.store.count_delivered(len as u64);
+        }
+        Ok(len)
+    }
+
+    /// Takes note that a read that failed was answered with the `len` good bytes in front.
+    pub fn serve_short(&self, len: u64) {
+        self.parts.store.count_delivered(len);
     }
 
     /// The store as it serves such bytes to such a reader.

@@ -137,6 +137,7 @@ pub(super) fn answer_read(fs: &Grove, asked: Asked, slot: lanes::Slot<ReplyData>
             // short read. Without one it fills pages, where a short answer would look like the end.
             Err(FsError::Read { good, error }) if good > 0 && lock_owner.is_some() => {
                 debug!("read ino={} off={offset} len={size} -> {good}, then {error}", ino.0);
+                fs.serve_short(ino, good as u64);
                 reply.data(&answer[..good]);
             }
             Err(error) => {

@@ -265,6 +265,11 @@ impl<'a> Places<'a> {
             let draft = Draft::new(output).map_err(|e| fail(output, e))?;
             return Ok((draft, output.to_owned()));
         }
+        let no_place = |first: &Path, source, cached| SealError::NoPlace {
+            file: first.in_line().to_string(),
+            source,
+            cached,
+        };
         let first = self.beside;
         target::check(&first, Place::Own { force: self.force }, sources, self.entry)?;
         let refused = match Draft::new(&first) {
@@ -283,12 +288,15 @@ impl<'a> Places<'a> {
             Some(path) if elsewhere && !exists(&first) => {
                 target::check(&path, Place::Own { force: self.force }, sources, self.entry)?;
                 let dir = path.parent().unwrap_or(&path);
-                let draft = place::make_dir(dir)
-                    .and_then(|()| Draft::new(&path))
-                    .map_err(|e| fail(&path, e))?;
-                Ok((draft, path))
+                match place::make_dir(dir).and_then(|()| Draft::new(&path)) {
+                    Ok(draft) => Ok((draft, path)),
+                    Err(error) => {
+                        let cached = Some((path.in_line().to_string(), error));
+                        Err(no_place(&first, refused, cached))
+                    }
+                }
             }
-            _ => Err(fail(&first, refused)),
+            _ => Err(no_place(&first, refused, None)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::hex::hex;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -9,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What is put behind the entry file's name.
@@ -89,6 +91,24 @@ pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// The temporary files that are there now, for [`abandon_drafts`].
+static DRAFTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn drafts() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    DRAFTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the temporary files of this process, which is about to end: whoever makes another or
+/// gives one its name waits for ever.
+pub fn abandon_drafts() {
+    let mut drafts = drafts();
+    for temporary in std::mem::take(&mut *drafts) {
+        // Left behind it is removed by a later seal.
+        let _ = std::fs::remove_file(temporary);
+    }
+    std::mem::forget(drafts);
+}
+
 /// A file that is being written under a temporary name. Dropped without
 /// [`Draft::commit`], it vanishes.
 #[derive(Debug)]
@@ -118,6 +138,7 @@ impl Draft {
             let mut temporary = prefix.clone();
             temporary.push(format!("{}.{number:016x}", std::process::id()));
             let temporary = dir.join(temporary);
+            let mut drafts = drafts();
             let opened = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -126,6 +147,7 @@ impl Draft {
                 .open(&temporary);
             match opened {
                 Ok(file) => {
+                    drafts.insert(temporary.clone());
                     return Ok(Draft {
                         file,
                         temporary,
@@ -149,8 +171,11 @@ impl Draft {
     /// either what was there before or all of the new.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
+        let mut drafts = drafts();
         std::fs::rename(&self.temporary, &self.target)?;
         self.committed = true;
+        drafts.remove(&self.temporary);
+        drop(drafts);
         // Some file systems refuse to sync a directory; the file is whole all the same.
         match File::open(parent(&self.target)).and_then(|dir| dir.sync_all()) {
             Err(e) if e.raw_os_error() == Some(libc::EIO) => Err(e),
@@ -162,6 +187,8 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.committed {
+            let mut drafts = drafts();
+            drafts.remove(&self.temporary);
             let _ = std::fs::remove_file(&self.temporary);
         }
     }

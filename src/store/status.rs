@@ -152,7 +152,7 @@ pub struct Status {
     pub state: TensorState,
     /// Reads asked for.
     pub reads: u64,
-    /// Bytes given out by reads that succeeded whole.
+    /// Bytes that went out to readers, those in front of damage among them.
     pub bytes_served: u64,
     /// Chunks whose sum was computed.
     pub chunks_checked: u64,

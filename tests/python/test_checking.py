@@ -340,6 +340,22 @@ def test_a_reader_gets_exactly_the_good_prefix(sealed, mount, mode, block):  # C
     assert path.stat().st_size == SIZE
 
 
+@pytest.mark.parametrize("verify", ["always", "once", "off"])
+def test_what_a_reader_gets_in_front_of_damage_is_counted_and_nothing_else(sealed, mount, verify):
+    """The good prefix counts once, in whole models and in other dtypes too; an error does not."""
+    sealed.flip_in("second", 3 * CHUNK + 7)
+    mounted = mount(sealed.path, "cache=direct", f"verify={verify}")
+    files = ["tensors/second.bin", "tensors/first.bin", "f16/second.bin", "f16/first.npy", "model.safetensors", "model.gguf"]
+    served = 0
+    for name in files:
+        got, error = read_until_error(mounted / name, 1 << 20)
+        assert error == (None if verify == "off" or "first" in name else errno.EIO)
+        served += len(got)
+        assert mounted.status["bytes_served"] == served, name
+        assert f"weightfs_bytes_served_total {served}" in (mounted / ".weightfs/metrics").read_text().splitlines()
+
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_everything_beside_the_bad_chunk_is_served(sealed, mount, mode):
     sealed.flip_in("first", 200_000)

@@ -85,6 +85,21 @@ def test_the_default_log_is_where_status_says(weightfs, mount, tiny):
     assert os.path.exists(log)
 
 
+def test_a_daemon_that_has_no_place_for_a_log_says_so(weightfs, mount, tiny, tmp_path):
+    """All places are named, and status does not point at a stderr that leads nowhere."""
+    (tmp_path / "file").write_text("")
+    nowhere = [str(tmp_path / "file" / name) for name in ("state", "home", "tmp")]
+    env = dict(zip(("XDG_STATE_HOME", "HOME", "TMPDIR"), nowhere))
+    point = mount.point()
+    mount.points.append(point)
+    said = weightfs.run(tiny, point, env=env).err
+    line = next(line for line in said.splitlines() if "no log" in line)
+    assert [place in line for place in nowhere] == [True] * 3, line
+    assert json.loads((point / ".weightfs/status.json").read_text())["log"] == "none"
+    lines = weightfs.run("status", point).text.splitlines()
+    assert ["log", "none"] in [line.split() for line in lines]
+
+
 WORDS = (
     "ro rw dev nodev suid nosuid exec noexec atime noatime relatime norelatime strictatime nostrictatime diratime nodiratime lazytime nolazytime "
     "iversion noiversion sync async dirsync mand nomand silent loud symfollow nosymfollow default_permissions group nogroup "

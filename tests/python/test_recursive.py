@@ -353,6 +353,10 @@ def test_the_seal_of_one_counts_for_it_alone(weightfs, recursive, refused, tmp_p
     assert found(recursive(root, "seal=none")) == ["a", "b", "c"]
     only = recursive(root, "seal=require")
     assert found(only) == ["a"]
+    out = [line for line in only.result.err.splitlines() if "left out: " in line]
+    paths = [str(root / name) for name in "bc"]
+    assert [line.split("left out: ")[1].startswith(path) for line, path in zip(out, paths, strict=True)] == [True, True], out
+    assert out[1].count(f"{paths[1]}: ") == 1, out
 
 
 def test_when_nothing_can_be_mounted_the_gravest_reason_counts(weightfs, refused, tmp_path):
@@ -616,7 +620,11 @@ def test_status_of_all_and_of_one(weightfs, recursive, tmp_path):
     assert {"mounted_at", "uptime_seconds", "verify", "breakers", "bad", "rss_bytes", "log", "confined"} < set(status)
     one = weightfs.run("status", mounted / "p/a", "--json").json()
     assert "models" not in one and one["bytes_served"] == 256 and one["log"] == status["log"]
+    for name in ("p/a", "p/b"):
+        first = weightfs.run("status", mounted / name).text.splitlines()[0]
+        assert first == f"{root / name} on {mounted / name}"
     text = weightfs.run("status", mounted.path).text
+    assert text.splitlines()[0] == f"{root} on {mounted.path}"
     assert "2, 1 left out" in text and str(mounted.path) in text
     assert "neither" in weightfs.run("status", mounted / "p", code=1).err
     weightfs.run("status", tmp_path, code=1)

@@ -117,6 +117,51 @@ def test_killed_around_the_rename(weightfs, tmp_path, call, old):
         assert seal_of(path).exists() or not old
 
 
+# --- interrupted -----------------------------------------------------------------------
+
+
+def long_work(path):
+    """A shard that takes a while to be sealed and no room on the disk."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [8 << 30], "data_offsets": [0, 8 << 30]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + (8 << 30))
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("part", [[], ["--part"]])
+def test_a_seal_that_is_interrupted_leaves_nothing_behind(weightfs, tmp_path, number, part):
+    path = long_work(tmp_path / "m.safetensors")
+    work = weightfs.start("seal", *part, path)
+    wait_until(lambda: drafts(tmp_path), what="a draft")
+    work.send_signal(number)
+    assert work.wait(10) == -number
+    assert [name for name in os.listdir(tmp_path) if name != "home"] == [path.name]
+
+
+def test_a_signal_that_is_ignored_interrupts_no_seal(weightfs, tmp_path):
+    """As of a command that a script runs beside itself."""
+    path = long_work(tmp_path / "m.safetensors")
+    work = weightfs.start("seal", path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    wait_until(lambda: drafts(tmp_path), what="a draft")
+    work.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert work.poll() is None and drafts(tmp_path)
+    work.terminate()
+    assert work.wait(10) == -signal.SIGTERM
+
+
+def test_merging_by_parts_alone_names_what_leads_to_the_files(weightfs, tmp_path):
+    parts = [safetensors_file.Safetensors().tensor(name, "F32", (4,), pattern(16)) for name in "ab"]
+    entry = safetensors_file.sharded(parts, tmp_path)
+    weightfs.run("seal", "--part", *sorted(tmp_path.glob("*.safetensors")))
+    said = weightfs.run("seal", "--merge", *sorted(tmp_path.glob("*weightfs-part.json"))).text
+    assert said.startswith(f"{entry}: sealed 2 tensors"), said
+    seal_of(entry).unlink()
+    said = weightfs.run("seal", "--merge", *(path.name for path in sorted(tmp_path.glob("*weightfs-part.json"))), cwd=tmp_path).text
+    assert said.startswith(f"{entry.name}: sealed 2 tensors"), said
+
+
 # --- power lost ------------------------------------------------------------------------
 
 

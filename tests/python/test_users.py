@@ -216,6 +216,19 @@ def test_a_seal_goes_into_the_cache_where_the_directory_is_not_ours(user):
     assert '"sealed": true' in done.stdout
 
 
+def test_a_seal_that_has_no_place_says_both_and_how_to_name_one(user):
+    setup = f"mkdir -p {user.directory}/theirs && cp {user.directory}/tiny.gguf {user.directory}/theirs && chmod 755 {user.directory}/theirs"
+    away = {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent/cache"}
+    done = user.run("./weightfs seal theirs/tiny.gguf", setup=setup, env=away, code=1)
+    first, second, way = done.stderr.splitlines()
+    assert f"{user.directory}/theirs/tiny.gguf.weightfs.json" in first and "Permission denied" in first, first
+    assert "/nonexistent/cache/weightfs/seals/" in second and "Permission denied" in second, second
+    assert "--output" in way
+    user.run("./weightfs seal theirs/tiny.gguf --output own.json", setup=setup.replace("mkdir -p", "test -d"), env=away)
+    done = user.run("./weightfs seal --part theirs/tiny.gguf", setup=setup.replace("mkdir -p", "test -d"), env=away, code=1)
+    assert "--output" in done.stderr and "/nonexistent" not in done.stderr, done.stderr
+
+
 def test_another_user_cannot_read_a_private_mount(root, weightfs, mount, tmp_path):  # C45
     path = gguf_file.plain().write(tmp_path / "m.gguf")
     with tempfile.TemporaryDirectory(prefix="weightfs-user-") as directory:

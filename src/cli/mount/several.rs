@@ -89,8 +89,7 @@ pub(super) fn plan(
         };
         return Err(Failure::with(Exit::of_several(&codes), text));
     }
-    let log = log.path.as_deref();
-    let grove = Grove::of_several(members, &notes, Some(super::logged_to(log)));
+    let grove = Grove::of_several(members, &notes, Some(log.described()));
     let (shown, left_out) = (grove.models().count(), grove.left_out());
     log::info!(
         "{}: {} mounted, {} left out",
@@ -165,14 +164,14 @@ fn open(found: &Found, options: &Options, log: &Log) -> Result<Grown> {
     let warnings = warnings::of_model(&opened).into_iter().cloned().collect();
     let Opened { ref store, ref unused_seal, .. } = opened;
     let (sealed, seal_ignored) = (store.is_sealed(), unused_seal.is_some());
-    let fs = WeightFs::new(parts(opened, log.path.as_deref()))?;
+    let fs = WeightFs::new(parts(opened, log))?;
     Ok(Grown { fs, about: About { warnings, sealed, seal_ignored } })
 }
 
-/// A text about the model at `path`, with its name.
+/// A text about the model at `path`, with its name in front.
 fn named(path: &Path, text: &str) -> String {
     let path = path.in_line().to_string();
-    if text.contains(&path) { text.to_owned() } else { format!("{path}: {text}") }
+    if text.starts_with(&path) { text.to_owned() } else { format!("{path}: {text}") }
 }
 
 /// What a text about the model at `path` says behind its name: which model it is about stands

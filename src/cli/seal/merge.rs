@@ -59,6 +59,11 @@ pub(super) fn run(args: &SealArgs) -> Result<(PathBuf, Loaded, SealReport, Vec<A
     };
     let report = seal::merge(&parts, &loaded.model, &loaded.sources, &loaded.entry, &options)
         .map_err(|error| engine::seal_error(error, Cure::Force))?;
+    // Found by a part, it is called by what leads to all of its files.
+    let model = match given.model {
+        Some(_) => model,
+        None => engine::as_typed(&loaded.entry, &model),
+    };
     Ok((model, loaded, report, options.anchors))
 }
 
