@@ -280,12 +280,12 @@ impl Lane {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::sync::mpsc::{self, Sender};
 
     /// Says on a channel what became of it.
-    struct Told(Sender<&'static str>);
+    pub(in crate::fuse) struct Told(pub(in crate::fuse) Sender<&'static str>);
 
     impl Reply for Told {
         fn refuse(self) {

@@ -225,15 +225,8 @@ impl Patient for Seats {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::fuse::lanes::tests::Told;
     use std::sync::mpsc::{self, Receiver as Heard, Sender};
-
-    struct Told(Sender<&'static str>);
-
-    impl Reply for Told {
-        fn refuse(self) {
-            let _ = self.0.send("refused");
-        }
-    }
 
     fn told() -> (Told, Heard<&'static str>) {
         let (told, heard) = mpsc::channel();
