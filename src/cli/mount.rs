@@ -124,9 +124,8 @@ fn with_way_on(error: anyhow::Error, model: &Path) -> anyhow::Error {
     fn are_several(error: &LoadError) -> bool {
         match error {
             LoadError::InDepot { source, .. } => are_several(source),
-            LoadError::SeveralModels { .. } => true,
             LoadError::NoModel { directory, .. } => load::seems_to_hold_some(directory),
-            _ => false,
+            other => other.is_of_several(),
         }
     }
     if !error.downcast_ref::<LoadError>().is_some_and(are_several) {

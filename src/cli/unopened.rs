@@ -89,7 +89,7 @@ fn objection(
     io: IoMode,
 ) -> Option<String> {
     // Which of them was meant is not known; nothing is damaged.
-    if is_of_several(why) {
+    if why.downcast_ref::<LoadError>().is_some_and(LoadError::is_of_several) {
         return None;
     }
     let located = depot::locate(model).ok()?;
@@ -103,12 +103,4 @@ fn objection(
         SealError::NotASeal { file, what } => Some(format!("{file}: not a weightfs seal: {what}")),
         _ => None,
     }
-}
-
-/// Whether what was named holds several models.
-fn is_of_several(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<LoadError>().is_some_and(|error| match error {
-        LoadError::InDepot { source, .. } => matches!(**source, LoadError::SeveralModels { .. }),
-        other => matches!(other, LoadError::SeveralModels { .. }),
-    })
 }

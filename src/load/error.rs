@@ -94,6 +94,16 @@ impl Display for AndBut<'_> {
     }
 }
 
+impl LoadError {
+    /// Whether what was named holds several models.
+    pub fn is_of_several(&self) -> bool {
+        match self {
+            LoadError::InDepot { source, .. } => source.is_of_several(),
+            other => matches!(other, LoadError::SeveralModels { .. }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

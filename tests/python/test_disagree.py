@@ -486,3 +486,14 @@ def test_parts_that_are_merged_give_the_crc32_of_their_files(weightfs, checkpoin
     said = weightfs.run("seal", "--merge", *parts, home).err
     assert "SHA-256 of parts of files in" in said and "weightfs verify does" in said
     says_all(weightfs.run("verify", home, code=5).err, sha(data[:5000]), "1" * 64)
+
+
+def test_an_invalid_seal_is_named_where_something_else_was_asked_for(weightfs, tmp_path):
+    path = safetensors_file.Safetensors().tensor("a", "F32", (4, 4)).write(tmp_path / "m.safetensors")
+    weightfs.run("seal", path)
+    seal = path.with_name("m.safetensors.weightfs.json")
+    seal.write_bytes(seal.read_bytes().replace(b'"crc32"', b'"crc33"', 1))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    said = weightfs.run("verify", path, "--expect-sha256", digest).err
+    assert seal.name in said and "not compared" in said
+    weightfs.run("verify", path, code=5)

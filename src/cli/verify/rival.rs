@@ -6,9 +6,10 @@ use super::super::{engine, exit};
 use super::Scope;
 use super::sealed::at_fault;
 use anyhow::Result;
+use std::path::Path;
 use weightfs::bytes::line::InLine;
 use weightfs::load::Loaded;
-use weightfs::seal::{self, Seal};
+use weightfs::seal::{self, Seal, SealError};
 use weightfs::trust::{self, Anchor, CompareReport, Mismatch, Of, Sum};
 
 /// Looks whether what else is known speaks for the bytes where `given` does not, or against
@@ -33,7 +34,13 @@ pub(super) fn look(
 fn against(loaded: &Loaded, given: &[Anchor], found: &[Anchor]) -> Result<()> {
     let model = &loaded.model;
     let by_seal = || {
-        let seal = sealed(loaded)?;
+        let seal = match seal::find(&loaded.entry).map(|path| load(&path, loaded))? {
+            Ok(seal) => seal,
+            Err(error) => {
+                exit::warn(&format!("{error}: not compared, since something else was asked for"));
+                return None;
+            }
+        };
         let known_as = format!("in the seal {}", seal.path().in_line());
         trust::contradicted(given, model, &seal, &known_as)
     };
@@ -84,8 +91,11 @@ fn speaks_for(
 
 /// The seal of the model, if it has one that can be used.
 fn sealed(loaded: &Loaded) -> Option<Seal> {
-    let path = seal::find(&loaded.entry)?;
-    Seal::load(&path, &loaded.model, &loaded.sources).ok()
+    load(&seal::find(&loaded.entry)?, loaded).ok()
+}
+
+fn load(path: &Path, loaded: &Loaded) -> Result<Seal, SealError> {
+    Seal::load(path, &loaded.model, &loaded.sources)
 }
 
 /// Whether all bytes that are looked at are as sealed.
